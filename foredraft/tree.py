@@ -1,0 +1,90 @@
+"""The one shape every draft has: a tree of tokens.
+
+A chain is a tree without branches, and *no draft* is a tree that holds only its root. The root is the token
+already chosen but not yet in the cache; the nodes below it are proposals.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """Tokens in an order in which every parent comes before its children.
+
+    tokens: token id of each node; node 0 is the root.
+    parents: index of each node's parent; -1 for the root.
+    confidence: the drafter's own estimate, in [0, 1], that a node is right given that its parent is. 1 for the root.
+
+    Raises ValueError when the three do not describe one tree, or when two children of a node hold the same token
+    (the second could never be accepted).
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    confidence: tuple[float, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.confidence:
+            object.__setattr__(self, "confidence", (1.0,) * len(self.tokens))
+        if not self.tokens or not len(self.tokens) == len(self.parents) == len(self.confidence):
+            raise ValueError("a draft tree needs a root, and one parent and one confidence for each token")
+        if self.parents[0] != -1:
+            raise ValueError("node 0 of a draft tree is its root and has parent -1")
+        seen: set[tuple[int, int]] = set()
+        for node, parent in enumerate(self.parents[1:], start=1):
+            if not 0 <= parent < node:
+                raise ValueError(f"node {node} has parent {parent}: a parent must come before its children")
+            if (parent, self.tokens[node]) in seen:
+                raise ValueError(f"node {parent} has two children with token {self.tokens[node]}")
+            seen.add((parent, self.tokens[node]))
+
+    @classmethod
+    def chain(
+        cls, root: int, tokens: tuple[int, ...] = (), confidence: tuple[float, ...] | None = None
+    ) -> "DraftTree":
+        """A tree without branches: `root`, then `tokens` one below the other. Without tokens: no draft."""
+        return cls(
+            tokens=(root, *tokens),
+            parents=tuple(range(-1, len(tokens))),
+            confidence=(1.0, *confidence) if confidence is not None else (),
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """Rows this tree takes in the target's forward pass, root included."""
+        return len(self.tokens)
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """Proposed tokens: all nodes but the root."""
+        return len(self.tokens) - 1
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether no node has more than one child."""
+        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """Distance of each node from the root."""
+        depths = [0]
+        for parent in self.parents[1:]:
+            depths.append(depths[parent] + 1)
+        return tuple(depths)
+
+    def child(self, node: int, token: int) -> int | None:
+        """The child of `node` that holds `token`, or None."""
+        return self._children.get((node, token))
+
+    @cached_property
+    def _children(self) -> dict[tuple[int, int], int]:
+        return {(p, t): i for i, (p, t) in enumerate(zip(self.parents, self.tokens, strict=True)) if i}
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Node indices from the root's child down to `node`; empty for the root."""
+        nodes: list[int] = []
+        while node > 0:
+            nodes.append(node)
+            node = self.parents[node]
+        return tuple(reversed(nodes))
