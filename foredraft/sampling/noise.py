@@ -76,10 +76,12 @@ def uniform_words(seed: int, choice: int, position: int, token_ids: IntArray) ->
     first, num_blocks = low >> 2, (high >> 2) - (low >> 2) + 1
     if num_blocks <= ids.size:
         # One block holds the words of four tokens: over a dense range, each is computed once and shared.
-        shared = philox4x32(_counters(np.arange(first, first + num_blocks), position, choice), key)
-        return shared[blocks - first, ids & 3]
-    words = philox4x32(_counters(blocks, position, choice), key)
-    return np.asarray(np.take_along_axis(words, (ids & 3)[..., None], axis=-1)[..., 0], dtype=np.uint32)
+        blocks, rows = np.arange(first, first + num_blocks), blocks - first
+    else:
+        rows = np.arange(ids.size).reshape(ids.shape)
+    words = philox4x32(_counters(blocks, position, choice), key).reshape(-1, 4)
+    chosen: WordArray = words[rows, ids & 3]
+    return chosen
 
 
 def _counters(blocks: IntArray, position: int, choice: int) -> WordArray:
