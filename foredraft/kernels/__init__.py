@@ -1,0 +1,1 @@
+"""The operations a model is computed with, and the number formats of its weights."""

@@ -1,0 +1,31 @@
+"""Map a file into memory, and say in one line why when that is not possible."""
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foredraft.errors import ModelFileError
+
+
+def map_file(path: Path) -> tuple[mmap.mmap, NDArray[np.uint8]]:
+    """The file as a read-only map, for parsing, and as a read-only uint8 view of all its bytes.
+
+    Raises ModelFileError when the file is missing, unreadable, empty or not a regular file.
+    """
+    try:
+        if path.is_dir():
+            raise ModelFileError(f"{path}: is a folder, a model file is needed")
+        if path.exists() and not path.is_file():
+            raise ModelFileError(f"{path}: is not a regular file")
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                raise ModelFileError(f"{path}: the file is empty; fetch it again")
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise ModelFileError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelFileError(f"{path}: cannot be read ({reason})") from None
+    return mapped, np.frombuffer(mapped, dtype=np.uint8)
