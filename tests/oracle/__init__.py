@@ -1,0 +1,1 @@
+"""Logits compared with those of another implementation (transformers)."""
