@@ -86,13 +86,10 @@ def make_weights(config: Mapping[str, Any], seed: int) -> dict[str, FloatArray]:
     for name, shape in tensor_shapes(config).items():
         k = integers(name, shape, seed)
         if name.endswith("norm.weight"):
-            less_one = (k >> 2) / 128.0
-            values: npt.NDArray[np.float64] = (
-                less_one if config["model_type"] == "gemma3_text" else 1.0 + less_one
-            )
+            one = 0.0 if config["model_type"] == "gemma3_text" else 1.0
+            weights[name] = (one + (k >> 2) / 128.0).astype(np.float32)
         else:
-            values = k * 2.0 ** -exponent(name, shape)
-        weights[name] = values.astype(np.float32)
+            weights[name] = (k * 2.0 ** -exponent(name, shape)).astype(np.float32)
     return weights
 
 
