@@ -1,0 +1,261 @@
+"""`foredraft chat`: a conversation in the terminal, or through a pipe."""
+
+import contextlib
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from foredraft.cli import options
+from foredraft.cli.console import note, summary, write
+from foredraft.cli.inputs import checked_argument
+from foredraft.errors import ContextLengthError, OptionError
+
+if TYPE_CHECKING:
+    from foredraft.llm import LLM, Chunk, Completion
+    from foredraft.sampling import SamplingParams
+
+DEFAULT_MAX_TOKENS = 1024
+HELP = """\
+/reset  forget the conversation      /stats  how fast the answers came, and why
+/exit   leave (as does Ctrl-D)       /help   this list
+Ctrl-C stops an answer; what was said of it stays in the conversation."""
+
+
+def chat(
+    model: options.Model = "smollm2-135m",
+    system: options.System = None,
+    draft: options.Draft = None,
+    num_draft_tokens: options.NumDraftTokens = None,
+    max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    seed: options.Seed = None,
+    stop: options.Stop = None,
+    ignore_eos: options.IgnoreEos = False,
+    threads: options.Threads = None,
+    context_length: options.ContextLength = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Talk with a model.
+
+    It remembers the conversation; /help lists the commands. Also reads a pipe, one message a line.
+    """
+    params = options.sampling_params(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        stop=stop,
+        ignore_eos=ignore_eos,
+    )
+    engine = options.EngineOptions(
+        model=model,
+        draft=draft,
+        num_draft_tokens=num_draft_tokens,
+        threads=threads,
+        context_length=context_length,
+    )
+    system = None if system is None else checked_argument("--system", system)
+    llm = options.load(engine, quiet=quiet)
+    if not llm.has_chat_template:
+        raise OptionError("this model has no chat template; use `foredraft generate` to continue a text")
+    _converse(Conversation(llm, params, system, quiet=quiet))
+
+
+class Conversation:
+    """The messages so far, and what the answers cost."""
+
+    def __init__(self, llm: "LLM", params: "SamplingParams", system: str | None, *, quiet: bool) -> None:
+        self._llm = llm
+        self._params = params
+        self._start = [] if system is None else [{"role": "system", "content": system}]
+        self._quiet = quiet
+        self._totals = Totals()
+        self.messages: list[dict[str, str]] = list(self._start)
+
+    def reset(self) -> None:
+        """Forget everything but the system message."""
+        self.messages = list(self._start)
+
+    def stats(self) -> str:
+        """Return what is known of the speed of the answers, in one or two lines."""
+        return self._totals.report()
+
+    def answer(self, text: str) -> None:
+        """Stream the answer to `text` and remember both; Ctrl-C ends the answer early.
+
+        What does not fit into the context is refused with a line, and not remembered.
+        """
+        self.messages.append({"role": "user", "content": text})
+        said: list[str] = []
+        completion: Completion | None = None
+        try:
+            with (
+                answer_interrupts() as interrupted,
+                _closing(self._llm.stream(self.messages, self._params)) as stream,
+            ):
+                for chunk in stream:
+                    said.append(chunk.text)
+                    write(chunk.text)
+                    completion = chunk.completion or completion
+                    if interrupted():
+                        break
+        except ContextLengthError as error:
+            self._remember("".join(said))
+            note(f"{error}; /reset starts a new conversation")
+            return
+        except KeyboardInterrupt:  # a second Ctrl-C, when the next token takes too long to come
+            pass
+        write("\n")
+        self._remember("".join(said))
+        self._report(completion)
+
+    def _remember(self, said: str) -> None:
+        if said:
+            self.messages.append({"role": "assistant", "content": said})
+        else:  # templates want questions and answers to alternate
+            self.messages.pop()
+
+    def _report(self, completion: "Completion | None") -> None:
+        self._totals.add(completion)
+        if completion is None:
+            note("(stopped)")
+            return
+        if completion.finish_reason == "length":
+            if self._params.max_tokens == completion.usage.completion_tokens:
+                note(f"(cut off at --max-tokens {self._params.max_tokens})")
+            else:
+                note("(cut off: the context is full; /reset starts a new conversation)")
+        if not self._quiet and sys.stderr.isatty():
+            note(f"[{summary(completion)}]")
+
+
+@dataclass
+class Totals:
+    """Sums over the answers of a conversation."""
+
+    num_stopped: int = 0
+    completions: list["Completion"] = field(default_factory=list)
+
+    def add(self, completion: "Completion | None") -> None:
+        """Count an answer; None: it was stopped."""
+        if completion is None:
+            self.num_stopped += 1
+        else:
+            self.completions.append(completion)
+
+    def report(self) -> str:
+        """Return the sums, and the last answer's figures, in two lines."""
+        stopped = f", {self.num_stopped} stopped" if self.num_stopped else ""
+        if not self.completions:
+            return f"no whole answer yet{stopped}"
+        num_tokens = sum(c.usage.completion_tokens for c in self.completions)
+        decode_s = sum(c.timings.decode_s for c in self.completions)
+        num_rounds = sum(c.speculation.num_rounds for c in self.completions)
+        num_accepted = sum(c.speculation.num_accepted_tokens for c in self.completions)
+        figures = [f"{len(self.completions)} answers{stopped}", f"{num_tokens} tokens"]
+        if decode_s > 0:
+            figures.append(f"{num_tokens / decode_s:.1f} tokens/s")
+        if num_rounds:
+            figures.append(f"mean acceptance length {1 + num_accepted / num_rounds:.2f}")
+        last = self.completions[-1]
+        reason = f" ({last.speculation.reason})" if last.speculation.reason else ""
+        return f"all:  {', '.join(figures)}\nlast: {summary(last)}{reason}"
+
+
+@contextlib.contextmanager
+def answer_interrupts() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a wish that the yielded function reports, a second into KeyboardInterrupt.
+
+    An exception raised between any two instructions could leave the engine's cache half updated; a wish is
+    granted where the engine hands out a chunk.
+    """
+    wished = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal wished
+        if wished:
+            raise KeyboardInterrupt
+        wished = True
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: wished
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _closing(stream: "Iterator[Chunk]") -> "Iterator[Iterator[Chunk]]":
+    """Close a generator that was left early now, not when it happens to be collected."""
+    try:
+        yield stream
+    finally:
+        close = getattr(stream, "close", None)
+        if close is not None:
+            close()
+
+
+def _converse(conversation: Conversation) -> None:
+    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  (input() edits lines with it)
+        note("/help lists the commands, /exit or Ctrl-D leaves")
+    # Bytes that are not UTF-8 come as surrogates, so that they can be named in the complaint.
+    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+    while True:
+        try:
+            line = input("> " if interactive else "")
+            if not _handle(conversation, line, interactive=interactive):
+                return
+        except EOFError:
+            if interactive:
+                note()
+            return
+        except KeyboardInterrupt:
+            if not interactive:
+                raise
+            note("\n(/exit or Ctrl-D leaves)")
+
+
+def _handle(conversation: Conversation, line: str, *, interactive: bool) -> bool:
+    """Do what one line asks for; return False when it asks to leave."""
+    try:
+        text = checked_argument("the message", line).strip()
+    except OptionError as error:
+        if not interactive:
+            raise
+        note(str(error))
+        return True
+    if re.match(r"/[A-Za-z]*(\s|$)", text):
+        return _command(conversation, text)
+    if text:
+        conversation.answer(text)
+    return True
+
+
+def _command(conversation: Conversation, text: str) -> bool:
+    command, _, rest = text.partition(" ")
+    if command not in ("/exit", "/help", "/reset", "/stats"):
+        note(f"unknown command {command}; /help lists the commands")
+    elif rest.strip():
+        note(f"{command} takes nothing after it")
+    elif command == "/exit":
+        return False
+    elif command == "/help":
+        note(HELP)
+    elif command == "/stats":
+        note(conversation.stats())
+    else:
+        conversation.reset()
+        note("(new conversation)")
+    return True

@@ -1,0 +1,101 @@
+"""What the user sees: text on stdout, everything else on stderr."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from foredraft.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    from foredraft.llm import Completion
+    from foredraft.models.store import Progress
+
+
+def write(text: str) -> None:
+    """Put text on stdout at once, as UTF-8 whatever the locale.
+
+    Raises:
+        UserError: stdout cannot be written (a full disk). A reader that went away is BrokenPipeError.
+    """
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            sys.stdout.close()
+        raise UserError(f"cannot write the output: {error.strerror}") from error
+
+
+def note(line: str = "") -> None:
+    """Put one line on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def summary(completion: "Completion") -> str:
+    """Return one line on how an answer was made: `128 tokens, 187.3 tokens/s, ..., drafter lookup`."""
+    num_tokens = completion.usage.completion_tokens
+    speculation = completion.speculation
+    parts = [f"{num_tokens} token{'' if num_tokens == 1 else 's'}"]
+    if completion.timings.tokens_per_s:
+        parts.append(f"{completion.timings.tokens_per_s:.1f} tokens/s")
+    if speculation.mean_acceptance_length is not None:
+        parts.append(f"mean acceptance length {speculation.mean_acceptance_length:.2f}")
+    methods = [method for method in speculation.methods if method != "none"]
+    parts.append(f"drafter {' + '.join(methods)}" if methods else "no drafter")
+    return ", ".join(parts)
+
+
+class PullDisplay:
+    """The progress of pulls on stderr: bars on a terminal, a line for each step elsewhere."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._steps: set[tuple[str, str]] = set()
+        self._bars: Bars | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def for_model(self, name: str) -> "Callable[[Progress], None] | None":
+        """Return what to pass as `progress` when pulling model `name`."""
+        return (lambda progress: self._show(name, progress)) if self._shown else None
+
+    def _show(self, name: str, progress: "Progress") -> None:
+        line = f"{name}: {progress.step}"
+        if progress.total and sys.stderr.isatty():
+            self._show_bar(line, progress)
+        elif (name, progress.step) not in self._steps:
+            self._steps.add((name, progress.step))
+            size = f" ({progress.total / 1e6:.0f} MB)" if progress.total else ""
+            note(f"{line}{size}")
+
+    def _show_bar(self, line: str, progress: "Progress") -> None:
+        if self._bars is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, TextColumn
+            from rich.progress import Progress as Bars
+
+            columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+            self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
+            self._bars.start()
+        if line not in self._tasks:
+            self._tasks[line] = self._bars.add_task(line, total=progress.total)
+        self._bars.update(self._tasks[line], completed=progress.done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()

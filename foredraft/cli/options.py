@@ -1,0 +1,147 @@
+"""Options that several commands share, and what becomes of them.
+
+Only what is cheap to import is imported here at the top, so that `foredraft --help` is quick.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foredraft.cli.console import PullDisplay
+from foredraft.cli.inputs import checked_argument
+from foredraft.errors import OptionError
+
+if TYPE_CHECKING:
+    from foredraft.llm import LLM
+    from foredraft.sampling import SamplingParams
+
+MODEL_HELP = (
+    "A .gguf file, a safetensors folder, a hub id (org/name or org/name:Q4_K_M), "
+    "or the built-in name smollm2-135m."
+)
+
+Model = Annotated[str, typer.Option("-m", "--model", metavar="MODEL", help=MODEL_HELP)]
+System = Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")]
+Draft = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DRAFTER",
+        help="What drafts: a model (as for --model), lookup, none, or auto (the default). Repeatable.",
+        show_default=False,
+    ),
+]
+NumDraftTokens = Annotated[
+    int | None, typer.Option(metavar="N", help="Most tokens to draft in one round (default: chosen for you).")
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(metavar="N", help="Most tokens to produce (generate: 128, chat: 1024).")
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(metavar="T", help="0 takes the most likely token; above 0 samples (default: 0)."),
+]
+TopK = Annotated[
+    int | None, typer.Option(metavar="K", help="Sample among the K most likely tokens (0: all).")
+]
+TopP = Annotated[
+    float | None, typer.Option(metavar="P", help="Sample among the likeliest tokens that hold probability P.")
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(metavar="P", help="Sample among tokens at least P times as likely as the best."),
+]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Makes sampling repeatable.")]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="End the text before this string. Repeatable.", show_default=False),
+]
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's end token.")]
+Threads = Annotated[
+    int | None, typer.Option(metavar="N", help="Threads to compute with (default: all cores).")
+]
+ContextLength = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Most tokens of prompt and answer (default: chosen for the model)."),
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no summary on stderr.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """What the engine is made of, as given on the command line; None: left to the engine."""
+
+    model: str
+    draft: list[str] | None
+    num_draft_tokens: int | None
+    threads: int | None
+    context_length: int | None
+
+    def __post_init__(self) -> None:
+        """Raise OptionError before anything is fetched or loaded."""
+        at_least_1("--num-draft-tokens", self.num_draft_tokens, hint="; --draft none switches drafting off")
+        at_least_1("--threads", self.threads)
+        at_least_1("--context-length", self.context_length)
+
+
+def at_least_1(option: str, value: int | None, *, hint: str = "") -> None:
+    """Raise OptionError when the value of an option is given and below 1."""
+    if value is not None and value < 1:
+        raise OptionError(f"{option} must be at least 1, got {value}{hint}")
+
+
+def sampling_params(
+    *,
+    max_tokens: int | None,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    min_p: float | None,
+    seed: int | None,
+    stop: list[str] | None,
+    ignore_eos: bool,
+) -> "SamplingParams":
+    """Return the sampling parameters; an option that was not given has the library's default.
+
+    Raises:
+        OptionError: a value is out of its range.
+    """
+    from foredraft.sampling import SamplingParams
+
+    given = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "seed": seed,
+        "stop": tuple(checked_argument("--stop", text) for text in stop) if stop else None,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    return SamplingParams(ignore_eos=ignore_eos, **options)  # type: ignore[arg-type]
+
+
+def load(options: EngineOptions, *, quiet: bool) -> "LLM":
+    """Fetch the models where needed, with progress on stderr unless `quiet`, and load them.
+
+    Raises:
+        UserError: a model cannot be had or used, or the options contradict each other.
+    """
+    from foredraft.models import store
+
+    with PullDisplay(shown=not quiet) as display:
+
+        def resolve(name: str) -> str:
+            return str(store.resolve(name, progress=display.for_model(name)))
+
+        model = resolve(options.model)
+        drafts = [resolve(name) if store.is_model_reference(name) else name for name in options.draft or ()]
+    from foredraft.llm import LLM
+
+    return LLM(
+        model,
+        draft=drafts or "auto",
+        num_draft_tokens=options.num_draft_tokens,
+        context_length=options.context_length,
+        threads=options.threads,
+    )
