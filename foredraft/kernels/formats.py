@@ -1,8 +1,8 @@
 """Number formats of weights: their block sizes, and the plain NumPy meaning of every block.
 
-`dequantize` is the reference that all kernels are tested against. The layouts and the order of the floating-point
-operations are those of ggml (`block_*` in ggml-common.h and `dequantize_row_*` in ggml-quants.c), so that the
-numbers are the same bit for bit.
+`dequantize` is the reference that all kernels are tested against. The layouts and the order of the
+floating-point operations are those of ggml (`block_*` in ggml-common.h and `dequantize_row_*` in
+ggml-quants.c), so that the numbers are the same bit for bit.
 """
 
 import math
@@ -123,8 +123,9 @@ def _q8_0(blocks: Bytes) -> Floats:
 def _scales_and_minima(packed: Bytes) -> tuple[Floats, Floats]:
     """The eight 6-bit scales and eight 6-bit minima of a Q4_K or Q5_K block: [n, 12] -> two of [n, 8].
 
-    Bytes 0-3 and 4-7 hold scales and minima 0-3 in their low six bits; bytes 8-11 hold the low nibbles of scales
-    and minima 4-7, whose two high bits are the top bits of bytes 0-7 (`get_scale_min_k4` in ggml-quants.c).
+    Bytes 0-3 and 4-7 hold scales and minima 0-3 in their low six bits; bytes 8-11 hold the low nibbles of
+    scales and minima 4-7, whose two high bits are the top bits of bytes 0-7 (`get_scale_min_k4` in
+    ggml-quants.c).
     """
     low, middle, high = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
     scales = np.concatenate([low & 0x3F, (high & 0x0F) | ((low >> 2) & 0x30)], axis=1)

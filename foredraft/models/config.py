@@ -1,11 +1,14 @@
 """What a model is, apart from its weights: the one description that all sources are brought to."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from foredraft.models.rope import RopeConfig
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
+MAX_LAYERS = 1024
+"""Far above any real model: a file that claims more is damaged."""
 
 Activation = Literal["silu", "gelu_tanh"]
 
@@ -28,6 +31,7 @@ class ModelConfig:
         tied_embeddings: the output matrix is the embedding; there is no `output.weight`.
         qk_norm: queries and keys of each head are RMS-normed before they are turned.
         attention_bias: queries, keys and values have biases.
+        attention_output_bias: so has the output of attention (`attn_output.bias`).
         post_norms: the outputs of attention and feed-forward network are normed before they are added.
         norm_weight_plus_one: norms multiply with 1 + weight (gemma3 folders; a GGUF file stores the sum).
         embedding_scale: embeddings are multiplied with this, a float32 value.
@@ -53,6 +57,7 @@ class ModelConfig:
     tied_embeddings: bool = False
     qk_norm: bool = False
     attention_bias: bool = False
+    attention_output_bias: bool = False
     post_norms: bool = False
     norm_weight_plus_one: bool = False
     embedding_scale: float = 1.0
@@ -89,6 +94,8 @@ class ModelConfig:
         }
         if self.attention_bias:
             layer |= {"attn_q.bias": (query_rows,), "attn_k.bias": (key_rows,), "attn_v.bias": (key_rows,)}
+        if self.attention_output_bias:
+            layer["attn_output.bias"] = (width,)
         if self.qk_norm:
             layer |= {"attn_q_norm.weight": (head,), "attn_k_norm.weight": (head,)}
         if self.post_norms:
@@ -96,3 +103,8 @@ class ModelConfig:
         for index in range(self.num_layers):
             shapes |= {f"blk.{index}.{name}": shape for name, shape in layer.items()}
         return shapes
+
+
+def attention_scale(width: float) -> float:
+    """What attention scores are multiplied with when they are scaled for keys of this width."""
+    return 1.0 / math.sqrt(width)

@@ -1,6 +1,5 @@
 """Typed access to the keys of GGUF metadata or of a config.json, with one clear line when one is wrong."""
 
-import math
 from collections.abc import Mapping
 
 from foredraft.errors import ModelFileError
@@ -50,18 +49,23 @@ class Fields:
         return value
 
     def number(
-        self, key: str, default: object = _MISSING, *, low: float = 0.0, positive: bool = True
+        self,
+        key: str,
+        default: object = _MISSING,
+        *,
+        low: float = 0.0,
+        high: float = 1e30,
+        positive: bool = True,
     ) -> float:
-        """A finite number, above `low` or, when not `positive`, at least `low`."""
+        """A number up to `high`, and above `low` or, when not `positive`, at least `low`."""
         value = self.get(key, default)
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
-            or not math.isfinite(value)
-            or value < low
+            or not low <= value <= high  # not true of NaN either
             or (positive and value == low)
         ):
-            raise self.wrong(key, value, f"a number {'above' if positive else 'of at least'} {low:g}")
+            raise self.wrong(key, value, f"a number {'above' if positive else 'from'} {low:g} up to {high:g}")
         return float(value)
 
     def flag(self, key: str, default: object = _MISSING) -> bool:

@@ -11,12 +11,11 @@ import numpy as np
 
 from foredraft.errors import ModelFileError, UnsupportedModelError
 from foredraft.kernels.formats import dequantize
-from foredraft.models.config import ARCHITECTURES, ModelConfig
+from foredraft.models.config import ARCHITECTURES, MAX_LAYERS, ModelConfig, attention_scale
 from foredraft.models.fields import Fields
 from foredraft.models.rope import RopeConfig, Scaling, Style, yarn_attention_factor
 from foredraft.models.tensor_info import TensorInfo
 
-_MAX_LAYERS = 1024
 _NUM_LAYERS_OF_GEMMA3_27B = 62
 
 
@@ -32,12 +31,13 @@ def config_from_gguf(
     architecture = Fields(metadata, where).text("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UnsupportedModelError(
-            f"{path}: the architecture {architecture!r} is not supported; supported are {', '.join(ARCHITECTURES)}"
+            f"{path}: the architecture {ascii(architecture)[:60]} is not supported; "
+            f"supported are {', '.join(ARCHITECTURES)}"
         )
     fields = Fields(metadata, where, architecture + ".")
     if fields.integer("expert_count", 0, low=0):
         raise UnsupportedModelError(f"{path}: mixture-of-experts models are not supported")
-    num_layers = fields.integer("block_count", high=_MAX_LAYERS)
+    num_layers = fields.integer("block_count", high=MAX_LAYERS)
     model_width = fields.integer("embedding_length")
     num_heads = fields.integer("attention.head_count")
     num_kv_heads = fields.integer("attention.head_count_kv", num_heads)
@@ -60,12 +60,14 @@ def config_from_gguf(
         "rope": _rope(fields, tensors, "interleaved" if architecture == "llama" else "neox", head_width),
         "tied_embeddings": "output.weight" not in tensors,
         "attention_bias": architecture == "qwen2" or "blk.0.attn_q.bias" in tensors,
+        "attention_output_bias": "blk.0.attn_output.bias" in tensors,
         "qk_norm": architecture in ("qwen3", "gemma3"),
     }
     if architecture == "gemma3":
         return ModelConfig(**common, **_gemma3(fields, num_layers, model_width, num_heads, head_width))
-    scale = 1.0 / float(np.sqrt(head_width))
-    return ModelConfig(**common, window_layers=(False,) * num_layers, attention_scale=scale)
+    return ModelConfig(
+        **common, window_layers=(False,) * num_layers, attention_scale=attention_scale(head_width)
+    )
 
 
 def _head_width(fields: Fields, model_width: int, num_heads: int) -> int:
@@ -103,20 +105,23 @@ def _rope(fields: Fields, tensors: Mapping[str, TensorInfo], style: Style, dim: 
     kind = fields.text("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "yarn"):
         raise UnsupportedModelError(
-            f"{fields.where}: rope scaling {kind!r} is not supported; supported are none, linear and yarn"
+            f"{fields.where}: rope scaling {kind!a} is not supported; supported are none, linear and yarn"
         )
     factor = fields.number("rope.scaling.factor", fields.get("rope.scale_linear", 0.0), positive=False) or 1.0
+    if factor < 0.01:
+        raise fields.wrong("rope.scaling.factor", factor, "a number of at least 0.01")
     scaling: Scaling = "yarn" if kind == "yarn" else "none" if kind == "none" or factor == 1.0 else "linear"
+    original_context = fields.integer(
+        "rope.scaling.original_context_length", fields.integer("context_length")
+    )
     given_magnitude = fields.number("rope.scaling.attn_factor", 1.0)
     return RopeConfig(
-        base=fields.number("rope.freq_base", 10000.0),
+        base=fields.number("rope.freq_base", 10000.0, low=1.0),
         dim=dim,
         style=style,
         scaling=scaling,
         factor=factor if scaling != "none" else 1.0,
-        original_context=fields.integer(
-            "rope.scaling.original_context_length", fields.integer("context_length")
-        ),
+        original_context=original_context if scaling == "yarn" else 0,
         beta_fast=fields.number("rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=fields.number("rope.scaling.yarn_beta_slow", 1.0),
         attention_factor=yarn_attention_factor(factor) * given_magnitude if scaling == "yarn" else 1.0,
@@ -148,7 +153,7 @@ def _gemma3(
     window = fields.integer("attention.sliding_window", 0, low=0)
     scaled_width = model_width // num_heads if num_layers == _NUM_LAYERS_OF_GEMMA3_27B else head_width
     softcap = fields.number("final_logit_softcapping", 0.0, positive=False)
-    local = RopeConfig(base=fields.number("rope.freq_base_swa", 10000.0), dim=head_width)
+    local = RopeConfig(base=fields.number("rope.freq_base_swa", 10000.0, low=1.0), dim=head_width)
     return {
         "local_rope": local if window else None,
         "sliding_window": window or None,
@@ -156,7 +161,7 @@ def _gemma3(
         "activation": "gelu_tanh",
         "post_norms": True,
         "embedding_scale": float(np.sqrt(np.float32(model_width))),
-        "attention_scale": 1.0 / float(np.sqrt(scaled_width)),
+        "attention_scale": attention_scale(scaled_width),
         "logit_softcap": softcap or None,
     }
 

@@ -1,8 +1,8 @@
 """A small and strict reader of GGUF files (versions 2 and 3, little endian).
 
-Source of the format: docs/gguf.md and src/gguf.cpp of ggml. Every count, length and offset is checked against the
-size of the file before it is used, so a damaged file costs neither memory nor time, and its fault is told in one
-line. Weights stay in the memory-mapped file.
+Source of the format: docs/gguf.md and src/gguf.cpp of ggml. Every count, length and offset is checked
+against the size of the file before it is used, so a damaged file costs neither memory nor time, and its
+fault is told in one line. Weights stay in the memory-mapped file.
 """
 
 import mmap
@@ -18,17 +18,44 @@ from foredraft.kernels.formats import BLOCK, num_bytes
 from foredraft.models.mapping import map_file
 from foredraft.models.tensor_info import TensorInfo
 
-_TYPE_NAMES: dict[int, str] = {
-    int(number): name
-    for number, name in (
-        entry.split(":")
-        for entry in (
-            "0:F32 1:F16 2:Q4_0 3:Q4_1 6:Q5_0 7:Q5_1 8:Q8_0 9:Q8_1 10:Q2_K 11:Q3_K 12:Q4_K 13:Q5_K 14:Q6_K 15:Q8_K "
-            "16:IQ2_XXS 17:IQ2_XS 18:IQ3_XXS 19:IQ1_S 20:IQ4_NL 21:IQ3_S 22:IQ2_S 23:IQ4_XS 24:I8 25:I16 26:I32 "
-            "27:I64 28:F64 29:IQ1_M 30:BF16 34:TQ1_0 35:TQ2_0 39:MXFP4 40:NVFP4 41:Q1_0"
-        ).split()
+_TYPE_NAMES = dict(
+    enumerate(
+        [
+            "F32",
+            "F16",
+            "Q4_0",
+            "Q4_1",
+            "type 4",
+            "type 5",
+            "Q5_0",
+            "Q5_1",
+            "Q8_0",
+            "Q8_1",
+            "Q2_K",
+            "Q3_K",
+            "Q4_K",
+            "Q5_K",
+            "Q6_K",
+            "Q8_K",
+            "IQ2_XXS",
+            "IQ2_XS",
+            "IQ3_XXS",
+            "IQ1_S",
+            "IQ4_NL",
+            "IQ3_S",
+            "IQ2_S",
+            "IQ4_XS",
+            "I8",
+            "I16",
+            "I32",
+            "I64",
+            "F64",
+            "IQ1_M",
+            "BF16",
+        ]
     )
-}
+)
+_TYPE_NAMES |= {34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0"}
 """ggml_type -> name, from ggml.h."""
 
 _SCALARS = {
@@ -49,8 +76,8 @@ _STRING, _ARRAY, _BOOL = 8, 9, 7
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
-# Bounds far above any real model (the largest vocabularies hold under a million tokens), so that even a huge file
-# with a hostile header is refused quickly.
+# Bounds far above any real model (the largest vocabularies hold under a million tokens), so that even a huge
+# file with a hostile header is refused quickly.
 _MAX_KEYS = 1 << 16
 _MAX_TENSORS = 1 << 17
 _MAX_ARRAY = 1 << 24
@@ -68,8 +95,8 @@ class GGUFFile:
             surrogate escapes.
         tensors: name -> TensorInfo, of all parts.
 
-    Raises ModelFileError when the file is damaged and UnsupportedModelError when it holds a tensor in a number
-    format that foredraft does not know.
+    Raises ModelFileError when the file is damaged and UnsupportedModelError when it holds a tensor in a
+    number format that foredraft does not know.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -106,7 +133,7 @@ class GGUFFile:
                 raise ModelFileError(f"{path}: is not part {index + 1} of {count} of {self.path.name}")
             for name, tensor in part.tensors.items():
                 if name in self.tensors:
-                    raise ModelFileError(f"{path}: tensor {name!r} is also in another part")
+                    raise ModelFileError(f"{path}: tensor {name!a} is also in another part")
                 self.tensors[name] = tensor
         total = self.metadata.get("split.tensors.count", len(self.tensors))
         if total != len(self.tensors):
@@ -124,7 +151,7 @@ class _Part:
 def _split_key(path: Path, metadata: dict[str, object], name: str) -> int:
     value = metadata.get(f"split.{name}")
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 100_000:
-        raise ModelFileError(f"{path}: metadata key 'split.{name}' is missing or wrong ({value!r})")
+        raise ModelFileError(f"{path}: metadata key 'split.{name}' is missing or wrong ({value!a})")
     return value
 
 
@@ -220,13 +247,13 @@ def _read_part(path: Path) -> _Part:
         key = cursor.string(f"metadata key {index + 1} of {num_keys}", _MAX_NAME)
         if not key or key in metadata:
             raise cursor.fail(
-                f"metadata key {key!r} occurs twice" if key else f"metadata key {index + 1} is empty"
+                f"metadata key {key!a} occurs twice" if key else f"metadata key {index + 1} is empty"
             )
         what = f"metadata key {_shown(key)}"
         metadata[key] = cursor.value(cursor.u32(what), what)
     alignment = metadata.get("general.alignment", 32)
     if isinstance(alignment, bool) or not isinstance(alignment, int) or not _is_alignment(alignment):
-        raise cursor.fail(f"metadata key 'general.alignment' must be a power of two, it is {alignment!r}")
+        raise cursor.fail(f"metadata key 'general.alignment' must be a power of two, it is {alignment!a}")
     entries: dict[str, _Entry] = {}
     for index in range(num_tensors):
         entry = _read_entry(cursor, f"the entry of tensor {index + 1} of {num_tensors}", alignment)

@@ -1,7 +1,7 @@
 """Rotary position embeddings: the angle per position of every pair of values in a head.
 
-The formulas are those of `ROPE_INIT_FUNCTIONS` in transformers' modeling_rope_utils.py, in float32. Powers are
-computed in float64 and rounded, which is what a correctly rounded float32 power gives.
+The formulas are those of `ROPE_INIT_FUNCTIONS` in transformers' modeling_rope_utils.py, in float32. Powers
+are computed in float64 and rounded, which is what a correctly rounded float32 power gives.
 """
 
 import math
@@ -77,7 +77,8 @@ class RopeConfig:
         smooth = (np.float32(self.original_context) / wavelengths - np.float32(low)) / np.float32(high - low)
         smoothed = (np.float32(1.0) - smooth) * frequencies / factor + smooth * frequencies
         out = np.where(wavelengths < self.original_context / high, frequencies, smoothed)
-        return np.where(wavelengths > self.original_context / low, frequencies / factor, out)
+        out = np.where(wavelengths > self.original_context / low, frequencies / factor, out)
+        return np.asarray(out, dtype=np.float32)
 
     def _yarn(self, powers: Floats) -> Floats:
         """Source: `_compute_yarn_parameters`, after Peng et al. 2023, "YaRN", section 3.2."""
@@ -93,7 +94,8 @@ class RopeConfig:
         one = np.float32(1.0)
         unstretched = one - ramp
         stretched_frequencies = one / (np.float32(self.factor) * powers)
-        return stretched_frequencies * (one - unstretched) + one / powers * unstretched
+        frequencies: Floats = stretched_frequencies * (one - unstretched) + one / powers * unstretched
+        return frequencies
 
 
 def yarn_attention_factor(factor: float, mscale: float = 1.0, mscale_all_dim: float = 0.0) -> float:

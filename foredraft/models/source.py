@@ -2,14 +2,20 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from foredraft.errors import ModelFileError, UnsupportedModelError
+from foredraft.kernels.formats import BLOCK
 from foredraft.models.config import ModelConfig
+from foredraft.models.folder_config import config_from_folder
 from foredraft.models.gguf_config import config_from_gguf
 from foredraft.models.gguf_file import GGUFFile
+from foredraft.models.names import folder_name, text_model_name
+from foredraft.models.safetensors_files import SafetensorsFolder
 from foredraft.models.tensor_info import TensorInfo
 
 __all__ = ["ModelSource", "TensorInfo", "open_model"]
@@ -37,47 +43,119 @@ class ModelSource:
 
 
 def open_model(path: str | Path) -> ModelSource:
-    """Open a GGUF file or a folder with config.json and safetensors files.
+    """Open a GGUF file, or a folder with config.json and safetensors files.
 
-    Raises ModelFileError when it is missing, damaged or inconsistent, UnsupportedModelError when it is sound but
-    foredraft cannot run it.
+    Raises ModelFileError when it is missing, damaged or inconsistent, UnsupportedModelError when it is sound
+    but foredraft cannot run it.
     """
     path = Path(path)
+    if path.is_dir():
+        return _open_folder(path)
+    if path.name.endswith((".safetensors", ".json")) and path.exists():
+        raise ModelFileError(f"{path}: is one file of a model folder; give the folder, {path.parent}")
     return _open_gguf(path)
 
 
 def _open_gguf(path: Path) -> ModelSource:
     file = GGUFFile(path)
     config = config_from_gguf(file.metadata, file.tensors, path)
-    tensors, unused = _choose(config, file.tensors, path)
+    tensors = {
+        name: _needed(name, shape, name, file.tensors, path) for name, shape in config.tensor_shapes().items()
+    }
+    unused = tuple(name for name in file.tensors if name not in tensors and name != "rope_freqs.weight")
+    _refuse_ignored(unused, config, path)
     return ModelSource(path, "gguf", config, tensors, file.metadata, unused)
 
 
-_LAYER_TENSOR = re.compile(r"blk\.\d+\.")
-# Frequencies that old files carry and that follow from the configuration.
-_HARMLESS = re.compile(r"blk\.\d+\.(attn_rot_embd|rope_freqs)\.|rope_freqs\.weight$")
-
-
-def _choose(
-    config: ModelConfig, found: Mapping[str, TensorInfo], path: Path
-) -> tuple[dict[str, TensorInfo], tuple[str, ...]]:
-    """The tensors the model needs, and the names of the others.
-
-    A tensor of a layer that is not needed would change the answers if it were ignored, so it is an error.
-    """
-    chosen: dict[str, TensorInfo] = {}
+def _open_folder(path: Path) -> ModelSource:
+    folder = SafetensorsFolder(path)
+    config = config_from_folder(folder.config, path)
+    _refuse_quantised(folder)
+    found: dict[str, TensorInfo] = {}
+    for name, tensor in folder.tensors.items():
+        plain = text_model_name(name)
+        if plain in found:
+            raise ModelFileError(f"{path}: tensors {found[plain].name!a} and {name!a} are the same one")
+        found[plain] = tensor
+    config = replace(config, tied_embeddings=_is_tied(config, folder, found))
+    tensors: dict[str, TensorInfo] = {}
+    used: set[str] = set()
     for name, shape in config.tensor_shapes().items():
-        tensor = found.get(name)
-        if tensor is None:
-            raise ModelFileError(f"{path}: tensor {name!r} is missing")
-        if tensor.shape != shape:
-            raise ModelFileError(f"{path}: tensor {name!r} has shape {tensor.shape}, expected {shape}")
-        chosen[name] = tensor
-    unused = tuple(name for name in found if name not in chosen)
+        plain = folder_name(name, config.architecture)
+        tensor = _needed(plain, shape, plain, found, path)
+        tensors[name] = replace(tensor, name=name)
+        used.add(plain)
+    unused = {plain: tensor.name for plain, tensor in found.items() if plain not in used}
+    _refuse_ignored(tuple(unused), config, path)
+    return ModelSource(path, "safetensors", config, tensors, path, tuple(unused.values()))
+
+
+def _is_tied(config: ModelConfig, folder: SafetensorsFolder, found: Mapping[str, TensorInfo]) -> bool:
+    """Whether the embedding is the output matrix too.
+
+    As in transformers, a matrix in the file that differs from the embedding counts more than what
+    config.json says.
+    """
+    output, embedding = found.get("lm_head.weight"), found.get("model.embed_tokens.weight")
+    if output is None or embedding is None:
+        return config.tied_embeddings
+    if not config.tied_embeddings or "tie_word_embeddings" not in folder.config:
+        return False
+    return output.format == embedding.format and np.array_equal(output.data, embedding.data)
+
+
+def _needed(
+    name: str, shape: tuple[int, ...], shown: str, found: Mapping[str, TensorInfo], path: Path
+) -> TensorInfo:
+    tensor = found.get(name)
+    if tensor is None:
+        raise ModelFileError(f"{path}: tensor {shown!a} is missing")
+    if tensor.shape != shape:
+        raise ModelFileError(f"{path}: tensor {shown!a} has shape {tensor.shape}, expected {shape}")
+    if tensor.format not in BLOCK:
+        raise UnsupportedModelError(
+            f"{path}: tensor {shown!a} is stored as {tensor.format}, which is not supported"
+        )
+    return tensor
+
+
+_OF_A_LAYER = re.compile(r"(blk|model\.layers)\.\d+\.")
+# Frequencies that old files carry and that follow from the configuration.
+_HARMLESS = re.compile(
+    r"(blk|model\.layers)\.\d+\.(attn_rot_embd\.|rope_freqs\.|self_attn\.rotary_emb\.inv_freq)"
+)
+
+
+def _refuse_ignored(unused: tuple[str, ...], config: ModelConfig, path: Path) -> None:
+    """A tensor of a layer that is not needed would change the answers if it were ignored, so it is an
+    error."""
     for name in unused:
-        if _LAYER_TENSOR.match(name) and not _HARMLESS.match(name):
+        if _OF_A_LAYER.match(name) and not _HARMLESS.match(name):
             raise UnsupportedModelError(
-                f"{path}: tensor {ascii(name)} is not part of a {config.architecture} model "
+                f"{path}: tensor {name!a} is not part of a {config.architecture} model "
                 f"with {config.num_layers} layers as foredraft knows it"
             )
-    return chosen, tuple(name for name in unused if name != "rope_freqs.weight")
+
+
+_QUANTISED = {
+    ".qweight": "GPTQ or AWQ",
+    ".qzeros": "GPTQ or AWQ",
+    ".weight_scale_inv": "fp8",
+    ".weight_scale": "fp8 or int8",
+    ".weight_packed": "compressed-tensors",
+    ".absmax": "bitsandbytes",
+    ".SCB": "bitsandbytes",
+}
+
+
+def _refuse_quantised(folder: SafetensorsFolder) -> None:
+    """Weights quantised by a method that config.json does not name are known by what they bring along."""
+    for name, tensor in folder.tensors.items():
+        method = next((method for ending, method in _QUANTISED.items() if name.endswith(ending)), None)
+        if method is None and name.endswith("_proj.weight") and tensor.format.startswith("F8"):
+            method = "fp8"
+        if method is not None:
+            raise UnsupportedModelError(
+                f"{folder.path}: its weights are quantised ({method}, tensor {name!a}), "
+                "which is not supported; use the unquantised model or a GGUF file"
+            )

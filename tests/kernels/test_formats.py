@@ -23,7 +23,8 @@ def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_random_bytes_mean_what_ggml_says(format: str) -> None:
-    # Random bytes reach every bit pattern of quants and scales: infinities, NaN and subnormal scales included.
+    # Random bytes reach every bit pattern of quants and scales: infinities, NaN and subnormal scales
+    # included.
     shape = (37, 512)
     data = np.random.default_rng(7).integers(0, 256, num_bytes(format, shape), dtype=np.uint8)
     assert_same_bits(dequantize(data, format, shape), oracle(data, format, shape))
