@@ -70,17 +70,16 @@ def uniform_words(seed: int, choice: int, position: int, token_ids: IntArray) ->
     low, high = int(token_ids.min()), int(token_ids.max())
     if low < 0 or high >= _WORD:
         raise ValueError(f"token ids must be in [0, 2^32), got ids from {low} to {high}")
-    ids = token_ids.astype(np.int64)
-    key = (seed % _WORD, (seed >> 32) % _WORD)
+    ids = token_ids.ravel().astype(np.int64)
     blocks = ids >> 2
+    rows = np.arange(ids.size)
     first, num_blocks = low >> 2, (high >> 2) - (low >> 2) + 1
     if num_blocks <= ids.size:
         # One block holds the words of four tokens: over a dense range, each is computed once and shared.
-        blocks, rows = np.arange(first, first + num_blocks), blocks - first
-    else:
-        rows = np.arange(ids.size).reshape(ids.shape)
-    words = philox4x32(_counters(blocks, position, choice), key).reshape(-1, 4)
-    chosen: WordArray = words[rows, ids & 3]
+        rows = blocks - first
+        blocks = np.arange(first, first + num_blocks)
+    words = philox4x32(_counters(blocks, position, choice), (seed % _WORD, (seed >> 32) % _WORD))
+    chosen: WordArray = words[rows, ids & 3].reshape(token_ids.shape)
     return chosen
 
 

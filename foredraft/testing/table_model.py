@@ -47,7 +47,7 @@ class TableModel:
         return self._rows[context]
 
     def tree_logits(self, tokens: Sequence[int], tree: DraftTree) -> npt.NDArray[np.float32]:
-        """The logits after each node of a draft: float32 [N, V]. The root of `tree` is the last of `tokens`."""
+        """The logits after each node of a draft: float32 [N, V]. Its root is the last of `tokens`."""
         if tree.tokens[0] != tokens[-1]:
             raise ValueError(f"the tree's root is token {tree.tokens[0]}, the last token {tokens[-1]}")
         paths = ([tree.tokens[i] for i in tree.path(node)] for node in range(tree.num_nodes))
