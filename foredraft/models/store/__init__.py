@@ -20,7 +20,9 @@ __all__ = [
     "resolve",
 ]
 
-_HUB_NAME = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<wanted>.+))?", re.ASCII)
+_HUB_NAME = re.compile(
+    r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<wanted>[\w.][\w./ +-]*))?", re.ASCII
+)
 _FILE_SUFFIXES = (".gguf", ".safetensors", ".bin")
 
 

