@@ -1,0 +1,1 @@
+"""Benchmarks of foredraft, side by side with llama.cpp. Run `python -m benchmarks --help`."""

@@ -1,0 +1,207 @@
+"""The command: `python -m benchmarks kernels|speculation ...`; see README.md in this folder."""
+
+import argparse
+import contextlib
+import functools
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from foredraft.errors import UserError
+
+from . import kernels, speculation, summary
+from .machine import describe_file, describe_machine
+from .measuring import spaced
+from .ours import Engine, built_in_path
+from .peer import LlamaCpp, PeerError, Server
+from .prompts import read_prompts
+from .records import Records
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """A comma-separated list of integers."""
+    return tuple(int(part) for part in text.split(",") if part)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """A comma-separated list of words."""
+    return tuple(part for part in text.split(",") if part)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of both benchmarks."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("-m", "--model", default="smollm2-135m", help="a model as foredraft takes it")
+    common.add_argument("-t", "--threads", type=int, default=2)
+    common.add_argument(
+        "--peer-dir", type=Path, help="folder of llama.cpp's programs, to measure beside ours"
+    )
+    common.add_argument(
+        "-o", "--output", type=Path, help="JSON file; other benchmarks' figures in it are kept"
+    )
+    main = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = main.add_subparsers(dest="command", required=True)
+
+    forward = commands.add_parser(
+        "kernels", parents=[common], help="cost of forwards, prompt, plain decoding"
+    )
+    plan = kernels.KernelPlan()
+    forward.add_argument("--sizes", type=numbers, default=plan.sizes, help="numbers of tokens in a forward")
+    forward.add_argument("--contexts", type=numbers, default=plan.contexts, help="cached tokens before it")
+    forward.add_argument("--prompt", type=int, default=plan.prompt)
+    forward.add_argument("--generate", type=int, default=plan.generate)
+    forward.add_argument(
+        "--rounds", type=int, default=plan.num_rounds, help="ours, theirs, ours, theirs, ..."
+    )
+    forward.add_argument("--repeats", type=int, default=plan.repeats, help="forwards of each size in a round")
+
+    spec = commands.add_parser("speculation", parents=[common], help="ways of drafting on real prompts")
+    spec.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSON Lines files")
+    spec.add_argument("--num-prompts", type=int, help="only so many of them, evenly spaced")
+    spec.add_argument("--draft", help="draft model for the modes draft and draft:K")
+    spec.add_argument(
+        "--modes", type=names, default=("lookup",), help="such as lookup,draft:4,auto; none is added"
+    )
+    spec.add_argument("--peer-modes", type=names, default=(), help="such as none,draft:4,ngram-simple")
+    spec.add_argument("--max-tokens", type=int, default=128)
+    spec.add_argument("--context-length", type=int, default=4096)
+    spec.add_argument("--temperature", type=float, help="also sample, at this temperature")
+    spec.add_argument("--seeds", type=numbers, default=())
+    spec.add_argument("--num-sampled", type=int, default=20)
+    spec.add_argument("--raw", action="store_true", help="continue the text, apply no chat template")
+    spec.add_argument(
+        "--records", type=Path, required=True, help="JSON Lines file that an interrupted run goes on with"
+    )
+    return main
+
+
+def peer_of(options: argparse.Namespace) -> LlamaCpp | None:
+    """llama.cpp on the same file, where --peer-dir is given."""
+    if options.peer_dir is None:
+        return None
+    path = built_in_path(options.model)
+    if path.suffix != ".gguf":
+        raise ValueError("--peer-dir needs a .gguf model, llama.cpp reads nothing else")
+    return LlamaCpp(options.peer_dir, path, options.threads)
+
+
+def run_kernels(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The section `kernels` of the output and its tables."""
+    plan = kernels.KernelPlan(
+        options.sizes, options.contexts, options.prompt, options.generate, options.rounds, options.repeats
+    )
+    peer = peer_of(options)
+    room = max(*plan.contexts, plan.prompt, plan.generate) + max(plan.sizes) + 64
+    about = about_run(options, peer)
+    engine = Engine(options.model, "none", draft=None, num_threads=options.threads, context=room)
+    result = kernels.measure(engine, peer, plan)
+    return {**about, **result}, kernels.report(result)
+
+
+def run_speculation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The section `speculation` of the output and its tables."""
+    peer = peer_of(options)
+    if options.peer_modes and peer is None:
+        raise ValueError("--peer-modes needs --peer-dir")
+    prompts = read_prompts(options.prompts)
+    if options.num_prompts is not None:
+        prompts = [prompts[i] for i in spaced(len(prompts), options.num_prompts)]
+    plan = speculation.SpeculationPlan(options.temperature, options.seeds, options.num_sampled)
+    modes = tuple(dict.fromkeys(("none", *options.modes)))
+    peer_modes = tuple(dict.fromkeys(("none", *options.peer_modes))) if options.peer_modes else ()
+    about = about_run(options, peer)
+    settings = {
+        **{key: about[key] for key in ("model", "draft", "num_threads", "peer_version")},
+        **{key: about["machine"][key] for key in ("processor", "foredraft")},
+        **{key: getattr(options, key) for key in ("max_tokens", "context_length", "raw")},
+        "modes": modes,
+        "peer_modes": peer_modes,
+    }
+    records = Records(options.records, settings)
+    records.open()
+    if speculation.missing(prompts, plan, records):
+        with contextlib.ExitStack() as stack:
+            answers = our_answers(options, modes)
+            if peer is not None:
+                for mode in peer_modes:
+                    answers[f"llama.cpp {mode}"] = peer_answer(options, peer, mode, stack)
+            speculation.run(answers, prompts, plan, records)
+    result = summary.summary(speculation.planned_cells(prompts, plan, records))
+    return {**about, "settings": settings, **result}, summary.report(result)
+
+
+def our_answers(options: argparse.Namespace, modes: Sequence[str]) -> dict[str, speculation.Answer]:
+    """One engine for each mode, all loaded side by side."""
+    answers: dict[str, speculation.Answer] = {}
+    for mode in modes:
+        engine = Engine(
+            options.model,
+            mode,
+            draft=options.draft,
+            num_threads=options.threads,
+            context=options.context_length,
+            raw=options.raw,
+        )
+        answers[f"foredraft {mode}"] = functools.partial(ask, engine.answer, options.max_tokens)
+    return answers
+
+
+def peer_answer(
+    options: argparse.Namespace, peer: LlamaCpp, mode: str, stack: contextlib.ExitStack
+) -> speculation.Answer:
+    """A llama-server for a mode, ended when the stack is left."""
+    if options.raw:
+        raise ValueError("--raw cannot be compared with llama-server's chat; leave out --peer-modes")
+    draft = None if options.draft is None else built_in_path(options.draft)
+    log = options.records.with_suffix(".llama-server.log")
+    server = stack.enter_context(Server(peer, mode, draft=draft, context=options.context_length, log=log))
+    return functools.partial(ask, server.chat, options.max_tokens)
+
+
+def ask(answer: Any, max_tokens: int, text: str, temperature: float, seed: int | None) -> dict[str, Any]:
+    """Bring an engine's own signature into the one that is measured."""
+    result: dict[str, Any] = answer(text, max_tokens=max_tokens, temperature=temperature, seed=seed)
+    return result
+
+
+def about_run(options: argparse.Namespace, peer: LlamaCpp | None) -> dict[str, Any]:
+    """What was measured, where and with what."""
+    draft = getattr(options, "draft", None)
+    return {
+        "machine": describe_machine(),
+        "model": describe_file(built_in_path(options.model)),
+        "draft": None if draft is None else describe_file(built_in_path(draft)),
+        "num_threads": options.threads,
+        "peer_version": None if peer is None else peer.version(),
+    }
+
+
+def write_section(path: Path, name: str, section: dict[str, Any]) -> None:
+    """Put a section into the JSON file, whole or not at all, and leave the others as they are."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    kept[name] = section
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(path.suffix + ".new")
+    draft.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code: 0 done, 1 outputs differ from plain decoding, 2 a wrong option or file."""
+    options = parser().parse_args(arguments)
+    runs = {"kernels": run_kernels, "speculation": run_speculation}
+    try:
+        section, text = runs[options.command](options)
+        if options.output is not None:
+            write_section(options.output, options.command, section)
+    except (UserError, PeerError, ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(text)
+    return 1 if section.get("num_different") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
