@@ -1,0 +1,84 @@
+// The table of kernels that one instruction set provides. Everything a kernel computes for a row depends on that row
+// alone: the order of its floating-point operations is the same whatever other rows are computed beside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "format.h"
+
+namespace foredraft {
+
+// Rows of activations as a matmul reads them: floats for dense weights, else bytes with a scale per group of 32.
+struct Rows {
+  const float* values;    // [rows][inputs]
+  const int8_t* bytes;    // [rows][inputs]
+  const float* scales;    // [rows][inputs / 32]
+  const float* sums32;    // [rows][inputs / 32] scale * sum of the group's bytes
+  const float* sums16;    // [rows][inputs / 16] scale * sum of each half group's bytes
+  size_t inputs;
+};
+
+// Where a tile's results go: out[row * stride + channel] = (residual at the same place, or 0) + bias + product.
+struct Output {
+  float* out;
+  const float* residual;  // same layout as out, may be out itself; or null
+  const float* bias;      // [channels] or null
+  size_t stride;
+  int channels;           // valid channels of this tile, 1 to 16
+};
+
+enum class Activation : int { Silu, GeluTanh };
+enum class RopeStyle : int { Neox, Interleaved };
+
+// One tile of attention: up to kMaxQueries query vectors that share a key/value head.
+// Keys lie in blocks of 16 positions: K block [head_width][16], V block [16][head_width], half precision.
+struct AttentionTile {
+  const float* queries;           // [num_queries][head_width], already scaled
+  int num_queries;
+  int head_width;                 // a multiple of 16
+  const int* positions;           // [num_queries] own position: keys beyond it are not seen
+  int window;                     // number of positions seen, own included; 0: all
+  float softcap;                  // scores become softcap * tanh(score / softcap); 0: off
+  int first_block, num_blocks;    // logical blocks of 16 positions that some query sees
+  int shared_blocks;              // blocks below this one are the same for all queries
+  const uint16_t* const* keys;    // [shared_blocks - first_block] blocks, then per query group the rest
+  const uint16_t* const* values;  // likewise
+  int queries_per_row;            // consecutive queries that share their own (unshared) blocks
+  float* scores;                  // scratch [num_queries][num_blocks * 16]
+  float* out;                     // [num_queries][head_width]
+};
+
+struct Kernels {
+  const char* name;
+  // x[inputs] to bytes, scales and sums of one row; inputs is a multiple of 32.
+  void (*quantize_row)(const float* x, size_t inputs, int8_t* bytes, float* scales, float* sums32, float* sums16);
+  // One packed tile times `num_rows` rows.
+  void (*matmul_tile[kNumFormats])(const uint8_t* tile, const Rows& rows, size_t num_rows, const Output& output);
+  // out = (residual or 0) + x / rms(x) * weight
+  void (*rms_norm)(const float* x, const float* weight, const float* residual, float* out, size_t width, float epsilon);
+  // out = activation(gate) * up
+  void (*gated)(const float* gate, const float* up, float* out, size_t width, Activation activation);
+  // Rotates each head of one row in place; cosines and sines are [rotated / 2].
+  void (*rope)(float* row, int num_heads, int head_width, int rotated, const float* cosines, const float* sines,
+               RopeStyle style);
+  void (*attention)(const AttentionTile& tile);
+  // One row's keys (values) of one head into slot `lane` of a block.
+  void (*store_key)(const float* x, int head_width, uint16_t* block, int lane);
+  void (*store_value)(const float* x, int head_width, uint16_t* block, int lane);
+  size_t (*argmax)(const float* x, size_t size);  // the lowest index wins ties
+  float (*max)(const float* x, size_t size);
+  // sum of exp(x - maximum), in a fixed order
+  double (*sum_exp)(const float* x, size_t size, float maximum, float scale);
+};
+
+const Kernels& portable_kernels();
+#if defined(FOREDRAFT_AVX512)
+const Kernels& avx512_kernels();
+#endif
+
+// The kernels for this machine, or those named by `isa` ("avx512", "portable"; empty: the best).
+// Throws std::invalid_argument naming the choices where the processor or the build lacks it.
+const Kernels& select_kernels(const char* isa);
+
+}  // namespace foredraft

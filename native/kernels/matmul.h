@@ -1,0 +1,260 @@
+// Small-batch matmul over packed tiles, for any vector set V (see simd/).
+#pragma once
+
+#include "format.h"
+#include "kernels.h"
+
+namespace foredraft {
+namespace {
+
+// --- how each format yields its quads and scales --------------------------------------------------------------------
+
+template <class V>
+struct Scales {
+  typename V::F32 scale[2];   // of the two half groups; one and the same but for Q6_K
+  typename V::F32 offset[2];  // weight = scale * q + offset
+};
+
+// Quads of a group: the nibbles, with whatever bit planes the format adds.
+template <class V, int kGroupBytes>
+struct Quads {
+  typename V::Bytes plane[2];
+
+  explicit Quads(const uint8_t* group) {
+    if constexpr (kGroupBytes >= 320) plane[0] = V::load_bytes(group + 256);
+    if constexpr (kGroupBytes >= 384) plane[1] = V::load_bytes(group + 320);
+  }
+
+  template <int kPair>
+  void pair(const uint8_t* group, typename V::Bytes* even, typename V::Bytes* odd) const {
+    if constexpr (kGroupBytes == 512) {
+      *even = V::load_bytes(group + 128 * kPair);
+      *odd = V::load_bytes(group + 128 * kPair + 64);
+      return;
+    } else {
+      const typename V::Bytes both = V::load_bytes(group + 64 * kPair);
+      *even = V::low_nibbles(both);
+      *odd = V::high_nibbles(both);
+    }
+    if constexpr (kGroupBytes == 320) {
+      *even = V::template insert_bits<4 - 2 * kPair, 0x10>(*even, plane[0]);
+      *odd = V::template insert_bits<3 - 2 * kPair, 0x10>(*odd, plane[0]);
+    }
+    if constexpr (kGroupBytes == 384) {
+      constexpr int kShift = 4 - 4 * (kPair % 2);
+      *even = V::template insert_bits<kShift, 0x30>(*even, plane[kPair / 2]);
+      *odd = V::template insert_bits<kShift - 2, 0x30>(*odd, plane[kPair / 2]);
+    }
+  }
+};
+
+// What must be added to every unsigned value to give the format's own: w = scale * (q - centre).
+template <class V, Format kFormat>
+constexpr int centre() {
+  switch (kFormat) {
+    case Format::Q4_0:
+      return 8;
+    case Format::Q5_0:
+      return 16;
+    case Format::Q8_0:
+      return V::kSignedOffset;
+    case Format::Q6_K:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+template <class V, Format kFormat>
+inline Scales<V> read_scales(const uint8_t* plane, size_t group) {
+  Scales<V> s;
+  if constexpr (kFormat == Format::Q4_K || kFormat == Format::Q5_K) {
+    const uint8_t* const record = plane + group / 8 * kFormats[static_cast<int>(kFormat)].scale_bytes;
+    const uint8_t* const own = record + 64 + 32 * (group % 8);
+    const auto d = V::from_half(reinterpret_cast<const uint16_t*>(record));
+    const auto dmin = V::from_half(reinterpret_cast<const uint16_t*>(record + 32));
+    s.scale[0] = s.scale[1] = V::mul(d, V::from_u8(own));
+    s.offset[0] = s.offset[1] = V::sub(V::zero(), V::mul(dmin, V::from_u8(own + 16)));
+  } else if constexpr (kFormat == Format::Q6_K) {
+    const uint8_t* const record = plane + group / 8 * kFormats[static_cast<int>(kFormat)].scale_bytes;
+    const auto d = V::from_half(reinterpret_cast<const uint16_t*>(record));
+    const auto minus_centre = V::broadcast(-32.0f);
+    for (int half = 0; half < 2; ++half) {
+      s.scale[half] =
+          V::mul(d, V::from_i8(reinterpret_cast<const int8_t*>(record + 32 + 32 * (group % 8) + 16 * half)));
+      s.offset[half] = V::mul(s.scale[half], minus_centre);
+    }
+  } else {
+    constexpr int kBytes = kFormats[static_cast<int>(kFormat)].scale_bytes;
+    const uint8_t* const record = plane + group * kBytes;
+    s.scale[0] = s.scale[1] = V::from_half(reinterpret_cast<const uint16_t*>(record));
+    if constexpr (kBytes == 64) {
+      s.offset[0] = s.offset[1] = V::from_half(reinterpret_cast<const uint16_t*>(record + 32));
+    } else {
+      s.offset[0] = s.offset[1] = V::mul(s.scale[0], V::broadcast(static_cast<float>(-centre<V, kFormat>())));
+    }
+  }
+  return s;
+}
+
+// --- one pass over a tile -------------------------------------------------------------------------------------------
+
+template <class V, Format kFormat, int kPair, int kRows>
+[[gnu::always_inline]] inline void accumulate_pair(const Quads<V, kFormats[static_cast<int>(kFormat)].group_bytes>& quads,
+                                                   const uint8_t* group, const int8_t* x, size_t stride,
+                                                   typename V::I32* sums) {
+  typename V::Bytes even, odd;
+  quads.template pair<kPair>(group, &even, &odd);
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+    const int8_t* const own = x + static_cast<size_t>(m) * stride + 8 * kPair;
+    if constexpr (kFormat == Format::Q8_0) {
+      sums[m] = V::dot_signed(sums[m], even, own);
+      sums[m] = V::dot_signed(sums[m], odd, own + 4);
+    } else {
+      sums[m] = V::dot(sums[m], even, own);
+      sums[m] = V::dot(sums[m], odd, own + 4);
+    }
+  }
+}
+
+template <class V, int kRows>
+[[gnu::always_inline]] inline void add_scaled(const typename V::I32* sums, typename V::F32 scale,
+                                              typename V::F32 offset, const float* row_scales, size_t scale_stride,
+                                              const float* row_sums, size_t sum_stride, typename V::F32* totals) {
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+    const auto both = V::mul(scale, V::broadcast(row_scales[static_cast<size_t>(m) * scale_stride]));
+    totals[m] = V::fma(V::to_float(sums[m]), both, totals[m]);
+    totals[m] = V::fma(offset, V::broadcast(row_sums[static_cast<size_t>(m) * sum_stride]), totals[m]);
+  }
+}
+
+template <class V, Format kFormat, int kRows>
+[[gnu::always_inline]] inline void accumulate_group(const uint8_t* group, size_t g, const Scales<V>& s,
+                                                    const Rows& rows, const int8_t* x, typename V::F32* totals) {
+  const Quads<V, kFormats[static_cast<int>(kFormat)].group_bytes> quads(group);
+  const size_t groups = rows.inputs / kGroup;
+  typename V::I32 sums[kRows];
+  for (int m = 0; m < kRows; ++m) sums[m] = V::zero_i32();
+  accumulate_pair<V, kFormat, 0, kRows>(quads, group, x, rows.inputs, sums);
+  accumulate_pair<V, kFormat, 1, kRows>(quads, group, x, rows.inputs, sums);
+  if constexpr (kFormat == Format::Q6_K) {  // its scales cover 16 inputs
+    add_scaled<V, kRows>(sums, s.scale[0], s.offset[0], rows.scales + g, groups, rows.sums16 + 2 * g, 2 * groups, totals);
+    for (int m = 0; m < kRows; ++m) sums[m] = V::zero_i32();
+  }
+  accumulate_pair<V, kFormat, 2, kRows>(quads, group, x, rows.inputs, sums);
+  accumulate_pair<V, kFormat, 3, kRows>(quads, group, x, rows.inputs, sums);
+  if constexpr (kFormat == Format::Q6_K) {
+    add_scaled<V, kRows>(sums, s.scale[1], s.offset[1], rows.scales + g, groups, rows.sums16 + 2 * g + 1, 2 * groups,
+                         totals);
+  } else {
+    add_scaled<V, kRows>(sums, s.scale[0], s.offset[0], rows.scales + g, groups, rows.sums32 + g, groups, totals);
+  }
+}
+
+template <class V>
+inline void write_row(typename V::F32 total, const Output& o, size_t row) {
+  float lanes[kTile];
+  V::store(lanes, total);
+  float* const out = o.out + row * o.stride;
+  const float* const residual = o.residual ? o.residual + row * o.stride : nullptr;
+  for (int c = 0; c < o.channels; ++c) {
+    float v = lanes[c];
+    if (o.bias) v += o.bias[c];
+    if (residual) v += residual[c];
+    out[c] = v;
+  }
+}
+
+template <class V, Format kFormat, int kRows>
+void integer_pass(const uint8_t* tile, const Rows& rows, size_t first, const Output& output) {
+  constexpr int kGroupBytes = kFormats[static_cast<int>(kFormat)].group_bytes;
+  constexpr size_t kPrefetch = 2048;
+  const uint8_t* const plane = tile + rows.inputs / kGroup * kGroupBytes;
+  const int8_t* x = rows.bytes + first * rows.inputs;
+  const size_t groups = rows.inputs / kGroup;
+  Rows own = rows;
+  own.scales += first * groups;
+  own.sums32 += first * groups;
+  own.sums16 += first * groups * 2;
+  typename V::F32 totals[kRows];
+  for (int m = 0; m < kRows; ++m) totals[m] = V::zero();
+  for (size_t g = 0; g < groups; ++g, tile += kGroupBytes, x += kGroup) {
+    for (int line = 0; line < kGroupBytes; line += 64) V::prefetch(tile + kPrefetch + line);
+    accumulate_group<V, kFormat, kRows>(tile, g, read_scales<V, kFormat>(plane, g), own, x, totals);
+  }
+  for (int m = 0; m < kRows; ++m) write_row<V>(totals[m], output, first + static_cast<size_t>(m));
+}
+
+template <class V, Format kFormat, int kRows>
+void dense_pass(const uint8_t* tile, const Rows& rows, size_t first, const Output& output) {
+  constexpr size_t kElement = kFormats[static_cast<int>(kFormat)].element_bytes;
+  const float* const x = rows.values + first * rows.inputs;
+  typename V::F32 totals[kRows];
+  for (int m = 0; m < kRows; ++m) totals[m] = V::zero();
+  for (size_t k = 0; k < rows.inputs; ++k, tile += kTile * kElement) {
+    typename V::F32 w;
+    if constexpr (kFormat == Format::F32) w = V::load(reinterpret_cast<const float*>(tile));
+    if constexpr (kFormat == Format::F16) w = V::from_half(reinterpret_cast<const uint16_t*>(tile));
+    if constexpr (kFormat == Format::BF16) w = V::from_bfloat(reinterpret_cast<const uint16_t*>(tile));
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      totals[m] = V::fma(w, V::broadcast(x[static_cast<size_t>(m) * rows.inputs + k]), totals[m]);
+    }
+  }
+  for (int m = 0; m < kRows; ++m) write_row<V>(totals[m], output, first + static_cast<size_t>(m));
+}
+
+template <class V, Format kFormat, int kRows>
+void one_pass(const uint8_t* tile, const Rows& rows, size_t first, const Output& output) {
+  if constexpr (kFormats[static_cast<int>(kFormat)].element_bytes != 0) {
+    dense_pass<V, kFormat, kRows>(tile, rows, first, output);
+  } else {
+    integer_pass<V, kFormat, kRows>(tile, rows, first, output);
+  }
+}
+
+template <class V, Format kFormat, int kRows>
+void last_pass(const uint8_t* tile, const Rows& rows, size_t first, size_t num_rows, const Output& output) {
+  if (num_rows == kRows) {
+    one_pass<V, kFormat, kRows>(tile, rows, first, output);
+  } else if constexpr (kRows > 1) {
+    last_pass<V, kFormat, kRows - 1>(tile, rows, first, num_rows, output);
+  }
+}
+
+template <class V, Format kFormat>
+void matmul_tile(const uint8_t* tile, const Rows& rows, size_t num_rows, const Output& output) {
+  size_t first = 0;
+  for (; num_rows - first >= V::kMaxRows; first += V::kMaxRows) {
+    one_pass<V, kFormat, V::kMaxRows>(tile, rows, first, output);
+  }
+  if (first < num_rows) last_pass<V, kFormat, V::kMaxRows - 1>(tile, rows, first, num_rows - first, output);
+}
+
+// Bytes, scale and sums of one row; the scale of a group maps its largest magnitude to 127.
+template <class V>
+void quantize_row(const float* x, size_t inputs, int8_t* bytes, float* scales, float* sums32, float* sums16) {
+  for (size_t g = 0; g < inputs / kGroup; ++g, x += kGroup, bytes += kGroup) {
+    const auto low = V::load(x), high = V::load(x + 16);
+    float magnitudes[16];
+    V::store(magnitudes, V::max(V::abs(low), V::abs(high)));
+    float largest = 0.0f;
+    for (int i = 0; i < 16; ++i) largest = magnitudes[i] > largest ? magnitudes[i] : largest;
+    const float scale = largest / 127.0f;
+    const auto inverse = V::broadcast(largest > 0.0f ? 127.0f / largest : 0.0f);
+    const auto bound = V::broadcast(127.0f), minus_bound = V::broadcast(-127.0f);
+    V::to_i8(bytes, V::min(V::max(V::round(V::mul(low, inverse)), minus_bound), bound));
+    V::to_i8(bytes + 16, V::min(V::max(V::round(V::mul(high, inverse)), minus_bound), bound));
+    int sum[2] = {0, 0};
+    for (int i = 0; i < kGroup; ++i) sum[i / 16] += bytes[i];
+    scales[g] = scale;
+    sums16[2 * g] = scale * static_cast<float>(sum[0]);
+    sums16[2 * g + 1] = scale * static_cast<float>(sum[1]);
+    sums32[g] = scale * static_cast<float>(sum[0] + sum[1]);
+  }
+}
+
+}  // namespace
+}  // namespace foredraft

@@ -1,0 +1,252 @@
+#include "operations.h"
+
+#include <cstring>
+
+#include "blocks.h"
+
+namespace foredraft {
+namespace {
+
+// Below this many numbers the threads would cost more than they save.
+constexpr size_t kSerialWork = 16384;
+
+// Calls body(row) for each row, on several threads where there is enough to do.
+template <class Body>
+void for_rows(ThreadPool& pool, size_t num_rows, size_t width, Body body) {
+  if (num_rows * width < kSerialWork) {
+    for (size_t row = 0; row < num_rows; ++row) body(row);
+  } else {
+    pool.parallel_for(num_rows, [&](size_t row, int) { body(row); });
+  }
+}
+
+class Embed final : public Operation {
+ public:
+  Embed(Format format, std::shared_ptr<const uint8_t> data, size_t width, float scale, int out)
+      : format_(format), data_(std::move(data)), width_(width), scale_(scale), out_(out) {
+    writes = {out};
+  }
+  const char* kind() const override { return "embed"; }
+  void run(const Context& c) override {
+    for_rows(c.pool(), c.batch.num_rows, width_, [&](size_t row) {
+      const size_t token = static_cast<size_t>(c.batch.tokens[row]);
+      float* const out = c.buffer(out_) + row * width_;
+      dequantize_row(format_, data_.get() + token * row_bytes(format_, width_), width_, out);
+      if (scale_ != 1.0f) {
+        for (size_t i = 0; i < width_; ++i) out[i] *= scale_;
+      }
+    });
+  }
+
+ private:
+  Format format_;
+  std::shared_ptr<const uint8_t> data_;
+  size_t width_;
+  float scale_;
+  int out_;
+};
+
+class RmsNorm final : public Operation {
+ public:
+  RmsNorm(int input, std::vector<float> weight, float epsilon, int residual, int out)
+      : input_(input), residual_(residual), out_(out), weight_(std::move(weight)), epsilon_(epsilon) {
+    reads = {input};
+    if (residual >= 0) reads.push_back(residual);
+    writes = {out};
+  }
+  const char* kind() const override { return "norm"; }
+  void run(const Context& c) override {
+    const size_t width = weight_.size();
+    const size_t vectors = c.num_rows(input_) * (c.width(input_) / width);
+    for_rows(c.pool(), vectors, width, [&](size_t i) {
+      const float* const residual = residual_ >= 0 ? c.buffer(residual_) + i * width : nullptr;
+      c.kernels().rms_norm(c.buffer(input_) + i * width, weight_.data(), residual, c.buffer(out_) + i * width, width,
+                           epsilon_);
+    });
+  }
+
+ private:
+  int input_, residual_, out_;
+  std::vector<float> weight_;
+  float epsilon_;
+};
+
+class LinearOperation final : public Operation {
+ public:
+  LinearOperation(int input, std::vector<Linear> matrices, std::vector<int> outs)
+      : input_(input), matrices_(std::move(matrices)), outs_(std::move(outs)) {
+    reads = {input};
+    writes = outs_;
+    for (const Linear& m : matrices_) {
+      if (m.residual >= 0) reads.push_back(m.residual);
+      num_tiles_ += m.weight->num_tiles();
+      quantized_ = quantized_ || !is_dense(m.weight->format());
+    }
+  }
+  const char* kind() const override { return "linear"; }
+
+  void run(const Context& c) override {
+    const size_t num_rows = c.num_rows(input_);
+    const Rows rows = prepare(c, num_rows);
+    const size_t threads = static_cast<size_t>(c.pool().num_threads());
+    // Small tasks even out the threads; large ones keep reads sequential.
+    size_t per_task = num_tiles_ / (threads * 8);
+    per_task = per_task < 1 ? 1 : per_task > 8 ? 8 : per_task;
+    c.pool().parallel_for((num_tiles_ + per_task - 1) / per_task, [&](size_t task, int) {
+      const size_t end = (task + 1) * per_task < num_tiles_ ? (task + 1) * per_task : num_tiles_;
+      multiply(c, rows, num_rows, task * per_task, end);
+    });
+  }
+
+ private:
+  // Rows whose bytes stay in the second-level cache while the tiles of a task pass over them.
+  static constexpr size_t kRowBlock = 64;
+
+  Rows prepare(const Context& c, size_t num_rows) {
+    const size_t inputs = c.width(input_);
+    const float* const x = c.buffer(input_);
+    Rows rows{x, nullptr, nullptr, nullptr, nullptr, inputs};
+    if (!quantized_) return rows;
+    const size_t groups = inputs / kGroup;
+    bytes_.resize(num_rows * inputs);
+    scales_.resize(num_rows * groups);
+    sums32_.resize(num_rows * groups);
+    sums16_.resize(num_rows * groups * 2);
+    for_rows(c.pool(), num_rows, inputs, [&](size_t r) {
+      c.kernels().quantize_row(x + r * inputs, inputs, bytes_.data() + r * inputs, scales_.data() + r * groups,
+                               sums32_.data() + r * groups, sums16_.data() + r * groups * 2);
+    });
+    rows.bytes = bytes_.data();
+    rows.scales = scales_.data();
+    rows.sums32 = sums32_.data();
+    rows.sums16 = sums16_.data();
+    return rows;
+  }
+
+  static Rows from_row(const Rows& all, size_t first) {
+    const size_t groups = all.inputs / kGroup;
+    Rows rows = all;
+    rows.values += first * all.inputs;
+    if (all.bytes) {
+      rows.bytes += first * all.inputs;
+      rows.scales += first * groups;
+      rows.sums32 += first * groups;
+      rows.sums16 += first * groups * 2;
+    }
+    return rows;
+  }
+
+  void multiply(const Context& c, const Rows& all, size_t num_rows, size_t begin, size_t end) const {
+    for (size_t first = 0; first < num_rows; first += kRowBlock) {
+      const size_t count = num_rows - first < kRowBlock ? num_rows - first : kRowBlock;
+      const Rows rows = from_row(all, first);
+      for (size_t t = begin; t < end; ++t) multiply_tile(c, rows, first, count, t);
+    }
+  }
+
+  void multiply_tile(const Context& c, const Rows& rows, size_t first, size_t count, size_t tile) const {
+    size_t m = 0;
+    while (tile >= matrices_[m].weight->num_tiles()) tile -= matrices_[m++].weight->num_tiles();
+    const Linear& matrix = matrices_[m];
+    const size_t outputs = matrix.weight->outputs(), channel = tile * kTile;
+    Output output{};
+    output.stride = outputs;
+    output.out = c.buffer(outs_[m]) + first * outputs + channel;
+    if (matrix.residual >= 0) output.residual = c.buffer(matrix.residual) + first * outputs + channel;
+    if (!matrix.bias.empty()) output.bias = matrix.bias.data() + channel;
+    output.channels = static_cast<int>(outputs - channel < kTile ? outputs - channel : kTile);
+    c.kernels().matmul_tile[static_cast<int>(matrix.weight->format())](matrix.weight->tile(tile), rows, count, output);
+  }
+
+  int input_;
+  std::vector<Linear> matrices_;
+  std::vector<int> outs_;
+  size_t num_tiles_ = 0;
+  bool quantized_ = false;
+  std::vector<int8_t> bytes_;
+  std::vector<float> scales_, sums32_, sums16_;
+};
+
+class Rope final : public Operation {
+ public:
+  Rope(int buffer, int num_heads, int table, RopeStyle style)
+      : buffer_(buffer), num_heads_(num_heads), table_(table), style_(style) {
+    reads = {buffer};
+    writes = {buffer};
+  }
+  const char* kind() const override { return "rope"; }
+  void run(const Context& c) override {
+    const RopeTable& table = c.rope_table(table_);
+    const size_t half = table.inverse_frequencies.size(), width = c.width(buffer_);
+    for_rows(c.pool(), c.num_rows(buffer_), width, [&](size_t r) {
+      c.kernels().rope(c.buffer(buffer_) + r * width, num_heads_, static_cast<int>(width) / num_heads_,
+                       static_cast<int>(2 * half), table.cosines.data() + r * half, table.sines.data() + r * half,
+                       style_);
+    });
+  }
+
+ private:
+  int buffer_, num_heads_, table_;
+  RopeStyle style_;
+};
+
+class Gated final : public Operation {
+ public:
+  Gated(int gate, int up, Activation activation, int out) : gate_(gate), up_(up), out_(out), activation_(activation) {
+    reads = {gate, up};
+    writes = {out};
+  }
+  const char* kind() const override { return "gate"; }
+  void run(const Context& c) override {
+    const size_t width = c.width(gate_);
+    for_rows(c.pool(), c.num_rows(gate_), width, [&](size_t r) {
+      c.kernels().gated(c.buffer(gate_) + r * width, c.buffer(up_) + r * width, c.buffer(out_) + r * width, width,
+                        activation_);
+    });
+  }
+
+ private:
+  int gate_, up_, out_;
+  Activation activation_;
+};
+
+class Select final : public Operation {
+ public:
+  Select(int input, int out) : input_(input), out_(out) {
+    reads = {input};
+    writes = {out};
+  }
+  const char* kind() const override { return "select"; }
+  void run(const Context& c) override {
+    const size_t width = c.width(input_);
+    for (size_t i = 0; i < c.batch.num_selected; ++i) {
+      const size_t row = static_cast<size_t>(c.batch.selected_rows[i]);
+      std::memcpy(c.buffer(out_) + i * width, c.buffer(input_) + row * width, width * sizeof(float));
+    }
+  }
+
+ private:
+  int input_, out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_embed(Format format, std::shared_ptr<const uint8_t> data, size_t width, float scale,
+                                      int out) {
+  return std::make_unique<Embed>(format, std::move(data), width, scale, out);
+}
+std::unique_ptr<Operation> make_rms_norm(int input, std::vector<float> weight, float epsilon, int residual, int out) {
+  return std::make_unique<RmsNorm>(input, std::move(weight), epsilon, residual, out);
+}
+std::unique_ptr<Operation> make_linear(int input, std::vector<Linear> matrices, std::vector<int> outs) {
+  return std::make_unique<LinearOperation>(input, std::move(matrices), std::move(outs));
+}
+std::unique_ptr<Operation> make_rope(int buffer, int num_heads, int table, RopeStyle style) {
+  return std::make_unique<Rope>(buffer, num_heads, table, style);
+}
+std::unique_ptr<Operation> make_gated(int gate, int up, Activation activation, int out) {
+  return std::make_unique<Gated>(gate, up, activation, out);
+}
+std::unique_ptr<Operation> make_select(int input, int out) { return std::make_unique<Select>(input, out); }
+
+}  // namespace foredraft

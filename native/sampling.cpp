@@ -1,0 +1,166 @@
+#include "sampling.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+namespace foredraft {
+namespace {
+
+constexpr double kLargestNoise = 22.9;  // -log(-log(1 - 2^-33)) = 22.87...
+
+struct Words {
+  uint32_t w[4];
+};
+
+Words philox(Words counter, uint32_t key0, uint32_t key1) {
+  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
+    const uint64_t a = uint64_t{0xD2511F53u} * counter.w[0], b = uint64_t{0xCD9E8D57u} * counter.w[2];
+    counter = {{static_cast<uint32_t>(b >> 32) ^ counter.w[1] ^ key0, static_cast<uint32_t>(b),
+                static_cast<uint32_t>(a >> 32) ^ counter.w[3] ^ key1, static_cast<uint32_t>(a)}};
+  }
+  return counter;
+}
+
+// Noise of tokens asked for in any order; neighbours share one run of the generator.
+class NoiseSource {
+ public:
+  NoiseSource(uint64_t seed, uint32_t choice, uint32_t position) : seed_(seed), choice_(choice), position_(position) {}
+
+  double at(uint32_t token) {
+    if (token >> 2 != block_) {
+      block_ = token >> 2;
+      words_ = philox({{block_, position_, choice_, 0x666f7264u}}, static_cast<uint32_t>(seed_),
+                      static_cast<uint32_t>(seed_ >> 32));
+    }
+    const double uniform = (words_.w[token & 3] + 0.5) * 0x1p-32;
+    return -std::log(-std::log(uniform));
+  }
+
+ private:
+  uint64_t seed_;
+  uint32_t choice_, position_;
+  uint32_t block_ = std::numeric_limits<uint32_t>::max();
+  Words words_{};
+};
+
+struct Scored {
+  double score;
+  int64_t id;
+  bool operator<(const Scored& other) const { return score > other.score || (score == other.score && id < other.id); }
+};
+
+// The best few, kept in order.
+class Best {
+ public:
+  explicit Best(size_t count) : count_(count) {}
+  double worst() const {
+    return found_.size() < count_ ? -std::numeric_limits<double>::infinity() : found_.back().score;
+  }
+  void offer(double score, int64_t id) {
+    const Scored candidate{score, id};
+    if (found_.size() == count_) {
+      if (!(candidate < found_.back())) return;
+      found_.pop_back();
+    }
+    found_.insert(std::upper_bound(found_.begin(), found_.end(), candidate), candidate);
+  }
+  std::vector<int64_t> ids() const {
+    std::vector<int64_t> ids;
+    for (const Scored& s : found_) ids.push_back(s.id);
+    return ids;
+  }
+
+ private:
+  size_t count_;
+  std::vector<Scored> found_;
+};
+
+float checked_max(const Kernels& kernels, const float* logits, size_t size) {
+  bool bad = false;
+  for (size_t i = 0; i < size; ++i) bad |= !(logits[i] <= FLT_MAX);
+  if (bad) throw std::domain_error("the model computed a logit that is not a number or infinite");
+  const float largest = kernels.max(logits, size);
+  if (largest == -INFINITY) throw std::domain_error("every token is excluded: all logits are -inf");
+  return largest;
+}
+
+// Ids in the order of falling logit, equal ones by rising id; only the first `sorted` places are in order.
+void sort_front(std::vector<int64_t>& ids, const float* logits, size_t sorted) {
+  const auto before = [logits](int64_t a, int64_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); };
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(sorted), ids.end(), before);
+}
+
+// Cuts `ids` to the shortest prefix by falling logit whose share of the weight reaches top_p.
+void keep_top_p(std::vector<int64_t>& ids, const float* logits, float largest, const SamplingRule& rule) {
+  const auto weight = [&](int64_t id) { return std::exp((double{logits[id]} - double{largest}) / rule.temperature); };
+  double total = 0.0;
+  for (int64_t id : ids) total += weight(id);
+  const double enough = rule.top_p * total;
+  double mass = 0.0;
+  size_t kept = 0;
+  for (size_t sorted = std::min<size_t>(256, ids.size());; sorted = std::min(4 * sorted, ids.size())) {
+    sort_front(ids, logits, sorted);
+    while (kept < sorted && (kept == 0 || mass < enough)) mass += weight(ids[kept++]);
+    if (mass >= enough || kept == ids.size()) break;
+  }
+  ids.resize(kept);
+}
+
+}  // namespace
+
+std::vector<int64_t> pick(const Kernels& kernels, const float* logits, size_t size, const SamplingRule& rule,
+                          size_t count) {
+  const float largest = checked_max(kernels, logits, size);
+  Best best(count);
+  if (rule.temperature == 0.0) {
+    if (count == 1) return {static_cast<int64_t>(kernels.argmax(logits, size))};
+    for (size_t i = 0; i < size; ++i) {
+      if (logits[i] > best.worst()) best.offer(logits[i], static_cast<int64_t>(i));
+    }
+    return best.ids();
+  }
+  NoiseSource noise(rule.seed, rule.choice, rule.position);
+  const auto consider = [&](int64_t id) {
+    const double z = (double{logits[id]} - double{largest}) / rule.temperature;
+    if (z + kLargestNoise < best.worst() || logits[id] == -INFINITY) return;
+    best.offer(z + noise.at(static_cast<uint32_t>(id)), id);
+  };
+  const bool filtered = (rule.top_k > 0 && static_cast<size_t>(rule.top_k) < size) || rule.top_p < 1.0 || rule.min_p > 0.0;
+  if (!filtered) {
+    for (size_t i = 0; i < size; ++i) consider(static_cast<int64_t>(i));
+    return best.ids();
+  }
+  std::vector<int64_t> ids;
+  ids.reserve(size);
+  for (size_t i = 0; i < size; ++i) {
+    if (logits[i] != -INFINITY) ids.push_back(static_cast<int64_t>(i));
+  }
+  if (rule.top_k > 0 && static_cast<size_t>(rule.top_k) < ids.size()) {
+    sort_front(ids, logits, static_cast<size_t>(rule.top_k));
+    ids.resize(static_cast<size_t>(rule.top_k));
+  }
+  // The sum behind top_p runs in rising order of the ids.
+  std::sort(ids.begin(), ids.end());
+  if (rule.top_p < 1.0) keep_top_p(ids, logits, largest, rule);
+  for (int64_t id : ids) {
+    if (rule.min_p > 0.0 && std::exp((double{logits[id]} - double{largest}) / rule.temperature) < rule.min_p) continue;
+    consider(id);
+  }
+  return best.ids();
+}
+
+double gumbel(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token) {
+  return NoiseSource(seed, choice, position).at(token);
+}
+
+double token_probability(const Kernels& kernels, const float* logits, size_t size, double temperature, size_t token) {
+  const float largest = kernels.max(logits, size);
+  const double total = kernels.sum_exp(logits, size, largest, static_cast<float>(1.0 / temperature));
+  return std::exp((double{logits[token]} - double{largest}) / temperature) / total;
+}
+
+}  // namespace foredraft

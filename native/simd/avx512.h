@@ -1,0 +1,97 @@
+// Sixteen-lane vectors on AVX-512 with VNNI. Every kernel is written once against this set of operations; the other
+// instruction sets supply the same names. Included only by the translation unit compiled for this instruction set.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace foredraft {
+namespace {
+
+struct Avx512 {
+  static constexpr const char* kName = "avx512";
+  static constexpr int kMaxRows = 8;  // rows a matmul handles at once: two accumulators each, of 32 registers
+  using F32 = __m512;
+  using I32 = __m512i;
+  using Bytes = __m512i;  // 16 channels x 4 consecutive inner positions
+
+  static F32 zero() { return _mm512_setzero_ps(); }
+  static F32 load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, F32 v) { _mm512_storeu_ps(p, v); }
+  static F32 broadcast(float v) { return _mm512_set1_ps(v); }
+  static F32 add(F32 a, F32 b) { return _mm512_add_ps(a, b); }
+  static F32 sub(F32 a, F32 b) { return _mm512_sub_ps(a, b); }
+  static F32 mul(F32 a, F32 b) { return _mm512_mul_ps(a, b); }
+  static F32 div(F32 a, F32 b) { return _mm512_div_ps(a, b); }
+  static F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
+  static F32 min(F32 a, F32 b) { return _mm512_min_ps(a, b); }
+  static F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
+  static F32 abs(F32 a) { return _mm512_abs_ps(a); }
+  static F32 round(F32 a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F32 from_half(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static F32 from_bfloat(const uint16_t* p) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+  }
+  static void to_half(uint16_t* p, F32 v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static F32 from_u8(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static F32 from_i8(const int8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static void to_i8(int8_t* p, F32 v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
+  }
+  // 2^v for integral v in the range of a normal float.
+  static F32 exp2_integral(F32 v) {
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(127)), 23));
+  }
+  // Keeps the lanes whose bit in `keep` is set, and puts `other` into the rest.
+  static F32 select(uint32_t keep, F32 v, F32 other) {
+    return _mm512_mask_blend_ps(static_cast<__mmask16>(keep), other, v);
+  }
+  // v where test > bound, elsewhere 0.
+  static F32 keep_if_greater(F32 v, F32 test, F32 bound) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, bound, _CMP_GT_OQ), v);
+  }
+
+  static I32 zero_i32() { return _mm512_setzero_si512(); }
+  static F32 to_float(I32 v) { return _mm512_cvtepi32_ps(v); }
+  // acc[c] += sum over i < 4 of w[c][i] * x[i], w unsigned and x signed.
+  static I32 dot(I32 acc, Bytes w, const int8_t* x) {
+    int32_t four;
+    std::memcpy(&four, x, 4);
+    return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(four));
+  }
+  static constexpr int kSignedOffset = 128;
+  // Signed weights: made unsigned by adding kSignedOffset, which the caller takes out again through the row's sum.
+  static I32 dot_signed(I32 acc, Bytes w, const int8_t* x) {
+    return dot(acc, _mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(0x80))), x);
+  }
+
+  static Bytes load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+  static Bytes low_nibbles(Bytes v) { return _mm512_and_si512(v, _mm512_set1_epi8(0x0f)); }
+  static Bytes high_nibbles(Bytes v) {
+    return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(0x0f));
+  }
+  // base | (bits shifted left by kLeft (right when negative), masked to kMask).
+  template <int kLeft, int kMask>
+  static Bytes insert_bits(Bytes base, Bytes bits) {
+    Bytes shifted = bits;
+    if constexpr (kLeft > 0) shifted = _mm512_slli_epi16(bits, kLeft);
+    if constexpr (kLeft < 0) shifted = _mm512_srli_epi16(bits, -kLeft);
+    return _mm512_ternarylogic_epi32(base, shifted, _mm512_set1_epi8(kMask), 0xf8);  // base | (shifted & mask)
+  }
+  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+};
+
+}  // namespace
+}  // namespace foredraft

@@ -1,0 +1,123 @@
+// Sixteen-lane vectors as the compiler's generic vectors: the fallback that runs on every processor.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "half.h"
+
+namespace foredraft {
+namespace {
+
+struct Portable {
+  static constexpr const char* kName = "portable";
+  static constexpr int kMaxRows = 4;  // more accumulators would not stay in registers
+  typedef float F32 __attribute__((vector_size(64)));
+  typedef int32_t I32 __attribute__((vector_size(64)));
+  typedef uint8_t Bytes __attribute__((vector_size(64)));
+
+  static F32 zero() { return F32{}; }
+  static F32 load(const float* p) {
+    F32 r;
+    std::memcpy(&r, p, sizeof r);
+    return r;
+  }
+  static void store(float* p, F32 a) { std::memcpy(p, &a, sizeof a); }
+  static F32 broadcast(float x) { return F32{} + x; }
+  static F32 add(F32 a, F32 b) { return a + b; }
+  static F32 sub(F32 a, F32 b) { return a - b; }
+  static F32 mul(F32 a, F32 b) { return a * b; }
+  static F32 div(F32 a, F32 b) { return a / b; }
+  static F32 max(F32 a, F32 b) { return a > b ? a : b; }
+  static F32 min(F32 a, F32 b) { return a < b ? a : b; }
+  // Two roundings: a fused multiply-add without hardware for it would be a library call per lane.
+  static F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
+  static F32 abs(F32 a) { return from_bits(to_bits(a) & 0x7fffffff); }
+  // To the nearest integer, ties to even, for magnitudes below 2^22.
+  static F32 round(F32 a) {
+    const F32 magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it leaves no bits for a fraction
+    return (a + magic) - magic;
+  }
+  static F32 from_half(const uint16_t* p) {
+    F32 r;
+    for (int i = 0; i < 16; ++i) r[i] = half_to_float(p[i]);
+    return r;
+  }
+  static F32 from_bfloat(const uint16_t* p) {
+    I32 r;
+    for (int i = 0; i < 16; ++i) r[i] = static_cast<int32_t>(static_cast<uint32_t>(p[i]) << 16);
+    return from_bits(r);
+  }
+  static void to_half(uint16_t* p, F32 a) {
+    for (int i = 0; i < 16; ++i) p[i] = float_to_half(a[i]);
+  }
+  static F32 from_u8(const uint8_t* p) {
+    F32 r;
+    for (int i = 0; i < 16; ++i) r[i] = p[i];
+    return r;
+  }
+  static F32 from_i8(const int8_t* p) {
+    F32 r;
+    for (int i = 0; i < 16; ++i) r[i] = p[i];
+    return r;
+  }
+  static void to_i8(int8_t* p, F32 a) {
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a[i]);
+  }
+  static F32 exp2_integral(F32 a) { return from_bits((__builtin_convertvector(a, I32) + 127) << 23); }
+  static F32 select(uint32_t keep, F32 a, F32 other) {
+    for (int i = 0; i < 16; ++i) a[i] = (keep >> i) & 1u ? a[i] : other[i];
+    return a;
+  }
+  static F32 keep_if_greater(F32 a, F32 test, F32 bound) { return test > bound ? a : F32{}; }
+
+  static I32 zero_i32() { return I32{}; }
+  static F32 to_float(I32 a) { return __builtin_convertvector(a, F32); }
+  static I32 dot(I32 acc, Bytes w, const int8_t* x) {
+    const I32 four = words(w);
+    return acc + (four & 0xff) * x[0] + ((four >> 8) & 0xff) * x[1] + ((four >> 16) & 0xff) * x[2] +
+           ((four >> 24) & 0xff) * x[3];
+  }
+  static constexpr int kSignedOffset = 0;
+  static I32 dot_signed(I32 acc, Bytes w, const int8_t* x) {
+    const I32 four = words(w);
+    return acc + ((four << 24) >> 24) * x[0] + ((four << 16) >> 24) * x[1] + ((four << 8) >> 24) * x[2] +
+           (four >> 24) * x[3];
+  }
+
+  static Bytes load_bytes(const uint8_t* p) {
+    Bytes r;
+    std::memcpy(&r, p, sizeof r);
+    return r;
+  }
+  static Bytes low_nibbles(Bytes a) { return a & 0x0f; }
+  static Bytes high_nibbles(Bytes a) { return a >> 4; }
+  // base | (bits shifted left by kLeft (right when negative), masked to kMask).
+  template <int kLeft, int kMask>
+  static Bytes insert_bits(Bytes base, Bytes bits) {
+    if constexpr (kLeft >= 0) return base | ((bits << kLeft) & static_cast<uint8_t>(kMask));
+    if constexpr (kLeft < 0) return base | ((bits >> -kLeft) & static_cast<uint8_t>(kMask));
+  }
+  static void prefetch(const void*) {}
+
+ private:
+  static F32 from_bits(I32 bits) {
+    F32 r;
+    std::memcpy(&r, &bits, sizeof r);
+    return r;
+  }
+  static I32 to_bits(F32 a) {
+    I32 r;
+    std::memcpy(&r, &a, sizeof r);
+    return r;
+  }
+  static I32 words(Bytes b) {
+    I32 r;
+    std::memcpy(&r, &b, sizeof r);
+    return r;
+  }
+};
+
+}  // namespace
+}  // namespace foredraft
