@@ -20,7 +20,7 @@ from foredraft.errors import DownloadError
 from foredraft.models import store
 from foredraft.models.store import builtin, cache
 
-HERE = Path(__file__).parent
+HELPERS = Path(__file__).parents[1] / "helpers"
 CONTENT = random.Random(1).randbytes(3 * cache.BLOCK + 17)
 OTHER_CONTENT = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
 
@@ -52,7 +52,7 @@ class Setting:
     def start(self, *stop_at: str, **options: Any) -> subprocess.Popen[str]:
         command = [
             sys.executable,
-            str(HERE / "store_process.py"),
+            str(HELPERS / "store_process.py"),
             str(len(CONTENT)),
             _sha256(CONTENT),
             *stop_at,
@@ -86,7 +86,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
     )
     monkeypatch.setitem(store.BUILT_IN, "tiny", tiny)
     monkeypatch.setenv("FOREDRAFT_CACHE", str(made.cache))
-    path = [str(HERE / "fake_pip"), str(Path(store.__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    path = [str(HELPERS / "fake_pip"), str(Path(store.__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
     monkeypatch.setenv("FAKE_PIP_LOG", str(made.log))
     monkeypatch.setenv("FAKE_PIP_WHEEL", str(made.wheel))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+from helpers import command_line
+from helpers.hub_server import hub_server
 
 from foredraft.errors import DownloadError, ModelFileError
 from foredraft.models.store import Progress
 from foredraft.models.store.hub import Choice, choose_files, pull_from_hub
-
-from .hub_server import hub_server
 
 QUANTISATIONS = ["m-F16.gguf", "m-Q4_0.gguf", "m-Q4_K_M.gguf", "m-Q4_K_S.gguf", "m-Q8_0.gguf"]
 FOLDER = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
@@ -146,8 +146,7 @@ def _pull(name: str, address: str, home: Path, **environment: str) -> str:
     )
     result = subprocess.run(
         [sys.executable, "-c", code, name],
-        env={**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(home), **environment},
-        cwd=Path(__file__).parents[2],
+        env=command_line.environment(HF_ENDPOINT=address, HF_HOME=str(home), **environment),
         capture_output=True,
         text=True,
         check=True,

@@ -1,0 +1,244 @@
+"""`foredraft generate` with the fake LLM: what goes in, what comes out where, and what is refused."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.command_line import FAKE, Run, assert_refused, environment
+
+from foredraft.sampling import SamplingParams
+
+GENERATE = ("generate", "-m", "fake.gguf")
+SUMMARY = "2 tokens, 187.2 tokens/s, mean acceptance length 1.75, drafter lookup\n"
+
+
+def _json(result: "subprocess.CompletedProcess[bytes]") -> Any:
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_text_goes_to_stdout_and_the_summary_to_stderr(fake: Run) -> None:
+    result = fake(*GENERATE, "Hello there")
+    assert (result.returncode, result.stdout, result.stderr.decode()) == (0, b"Hello there\n", SUMMARY)
+
+
+def test_quiet_leaves_the_summary_out(fake: Run) -> None:
+    for flag in ("-q", "--quiet"):
+        result = fake(*GENERATE, flag, "Hello there")
+        assert (result.stdout, result.stderr) == (b"Hello there\n", b"")
+
+
+def test_the_summary_without_a_drafter(fake: Run) -> None:
+    assert fake(*GENERATE, "--draft", "none", "hello").stderr.endswith(b", no drafter\n")
+
+
+def test_json_is_one_object_and_nothing_else(fake: Run) -> None:
+    result = fake(*GENERATE, "--json", "Grüße, 世界 🌍")
+    completion = _json(result)
+    assert result.stdout.count(b"\n") == 1
+    assert result.stderr == b""
+    assert completion["text"] == "Grüße, 世界 🌍"
+    assert list(completion) == ["text", "token_ids", "finish_reason", "usage", "timings", "speculation"]
+
+
+def test_text_is_streamed(models: Path) -> None:
+    command = [*FAKE, *GENERATE, "count"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=models, env=environment()) as process:
+        assert process.stdout is not None
+        assert os.read(process.stdout.fileno(), 1) == b"0"
+        process.kill()
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "en_US.ISO-8859-1"])
+def test_text_is_utf8_whatever_the_locale(fake: Run, locale: str) -> None:
+    for more in ({}, {"PYTHONIOENCODING": "ascii"}):
+        result = fake(*GENERATE, "-q", stdin="naïve 🌍".encode(), LC_ALL=locale, **more)
+        assert result.stdout == "naïve 🌍\n".encode()
+
+
+def test_the_chat_template_gets_messages(fake: Run) -> None:
+    result = fake(*GENERATE, "-q", "--system", "Be brief.", "messages")
+    assert json.loads(result.stdout) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "messages"},
+    ]
+    assert json.loads(fake(*GENERATE, "-q", "messages").stdout) == [{"role": "user", "content": "messages"}]
+
+
+def test_raw_and_a_model_without_a_template_get_the_bare_text(fake: Run) -> None:
+    assert json.loads(fake(*GENERATE, "-q", "--raw", "messages").stdout) == "messages"
+    assert json.loads(fake("generate", "-m", "plain.gguf", "-q", "messages").stdout) == "messages"
+
+
+def test_options_that_were_not_given_are_the_librarys_defaults(fake: Run) -> None:
+    given = json.loads(fake(*GENERATE, "-q", "arguments").stdout)
+    defaults = SamplingParams()
+    assert given.pop("params") == {
+        **{name: getattr(defaults, name) for name in SamplingParams.__dataclass_fields__},
+        "stop": [],
+        "stop_token_ids": [],
+    }
+    assert given == {
+        "model": "fake.gguf",
+        "draft": "auto",
+        "num_draft_tokens": None,
+        "context_length": None,
+        "threads": None,
+    }
+
+
+def test_the_help_names_the_librarys_default_of_max_tokens(real: Run) -> None:
+    words = " ".join(real("generate", "--help").stdout.decode().split())
+    assert f"(generate: {SamplingParams().max_tokens}, chat: 1024)" in words
+
+
+def test_every_option_reaches_the_library(fake: Run) -> None:
+    options = (
+        "--draft draft.gguf --draft lookup --num-draft-tokens 3 --max-tokens 7 --temperature 0.5 --top-k 9 "
+        "--top-p 0.9 --min-p 0.1 --seed -1 --stop END --stop STOP --ignore-eos --threads 2 "
+        "--context-length 512"
+    )
+    given = json.loads(fake(*GENERATE, "-q", *options.split(), "arguments").stdout)
+    assert given["params"] == {
+        "max_tokens": 7,
+        "temperature": 0.5,
+        "top_k": 9,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "seed": -1,
+        "stop": ["END", "STOP"],
+        "stop_token_ids": [],
+        "ignore_eos": True,
+    }
+    assert given["draft"] == ["draft.gguf", "lookup"]
+    assert (given["num_draft_tokens"], given["threads"], given["context_length"]) == (3, 2, 512)
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_the_prompt_from_standard_input(fake: Run, arguments: list[str]) -> None:
+    assert fake(*GENERATE, "-q", *arguments, stdin=b"from a pipe\n").stdout == b"from a pipe\n"
+
+
+def test_the_prompt_from_a_file(fake: Run, models: Path) -> None:
+    (models / "prompt.txt").write_bytes("zwei\r\nZeilen ß\r\n".encode())
+    result = fake(*GENERATE, "-q", "--prompt-file", "prompt.txt")
+    assert result.stdout == "zwei\r\nZeilen ß\n".encode()
+
+
+def test_raw_keeps_the_last_line_ending(fake: Run) -> None:
+    assert fake(*GENERATE, "-q", "--raw", stdin=b"def f():\n").stdout == b"def f():\n\n"
+
+
+def test_a_prompt_that_starts_with_a_dash(fake: Run) -> None:
+    assert fake(*GENERATE, "-q", "--", "-5 + 3 =").stdout == b"-5 + 3 =\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "parts"),
+    [
+        (["--max-tokens", "0", "x"], b"", ["--max-tokens must be", "got 0"]),
+        (["--max-tokens", "-5", "x"], b"", ["--max-tokens must be", "got -5"]),
+        (["--temperature", "-0.1", "x"], b"", ["--temperature must be"]),
+        (["--temperature", "nan", "x"], b"", ["--temperature must be"]),
+        (["--temperature", "inf", "x"], b"", ["--temperature must be"]),
+        (["--top-p", "0", "x"], b"", ["--top-p must be"]),
+        (["--top-p", "1.01", "x"], b"", ["--top-p must be"]),
+        (["--min-p", "2", "x"], b"", ["--min-p must be"]),
+        (["--top-k", "-2", "x"], b"", ["--top-k must be"]),
+        (["--seed", str(1 << 64), "x"], b"", ["--seed must be"]),
+        (["--stop", "", "x"], b"", ["--stop must be"]),
+        (["--threads", "0", "x"], b"", ["--threads must be at least 1, got 0"]),
+        (["--context-length", "-1", "x"], b"", ["--context-length must be at least 1"]),
+        (["--num-draft-tokens", "0", "x"], b"", ["--num-draft-tokens must be at least 1", "--draft none"]),
+        (["--draft", "nope", "x"], b"", ["unknown draft 'nope'"]),
+        (["--draft", "missing.gguf", "x"], b"", ["no such file or folder: 'missing.gguf'"]),
+        ([""], b"", ["the prompt is empty"]),
+        (["  \n"], b"", ["the prompt is empty"]),
+        ([], b"", ["the prompt is empty"]),
+        ([], b"\n", ["the prompt is empty"]),
+        (["--raw", ""], b"", ["the prompt is empty"]),
+        (["x", "--prompt-file", "fake.gguf"], b"", ["either PROMPT or --prompt-file"]),
+        (["--prompt-file", "missing.txt"], b"", ["cannot read the prompt file missing.txt: No such file"]),
+        (["--prompt-file", "."], b"", ["cannot read the prompt file .: Is a directory"]),
+        (["--raw", "--system", "s", "x"], b"", ["--system needs the chat template", "--raw"]),
+        (["-m", "plain.gguf", "--system", "s", "x"], b"", ["--system needs a chat template"]),
+        (["-m", "missing.gguf", "x"], b"", ["no such file or folder: 'missing.gguf'"]),
+        (["-m", "smolm2-135m", "x"], b"", ["did you mean the built-in model smollm2-135m"]),
+        (["overflow"], b"", ["the prompt has 9000 tokens, the context holds 2048"]),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(
+    fake: Run, arguments: list[str], stdin: bytes, parts: list[str]
+) -> None:
+    assert_refused(fake(*GENERATE, *arguments, stdin=stdin), *parts)
+
+
+def test_text_that_is_not_utf8_is_refused_with_its_place(fake: Run, models: Path) -> None:
+    bad = "grüß".encode() + b" \xff rest"
+    place = "is not valid UTF-8: byte 0xff at offset 7"
+    (models / "bad.txt").write_bytes(bad)
+    assert_refused(fake(*GENERATE, stdin=bad), f"standard input {place}")
+    assert_refused(fake(*GENERATE, "--prompt-file", "bad.txt"), f"prompt file bad.txt {place}")
+    assert_refused(fake(*GENERATE, bad), f"PROMPT {place}")
+    assert_refused(fake(*GENERATE, "--system", bad, "x"), f"--system {place}")
+    assert_refused(fake(*GENERATE, "--stop", bad, "x"), f"--stop {place}")
+    assert_refused(fake(*GENERATE, stdin=b"cut short \xe4\xb8"), "byte 0xe4 at offset 10")
+
+
+def test_ctrl_c_ends_quietly(models: Path) -> None:
+    command = [*FAKE, *GENERATE, "count"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, cwd=models, env=environment()) as process:
+        assert process.stdout is not None
+        process.stdout.read(4)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+    assert (process.returncode, error) == (130, b"")
+
+
+def test_a_reader_that_goes_away_is_no_fault(models: Path) -> None:
+    command = [*FAKE, *GENERATE, "count"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, cwd=models, env=environment()) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(4)
+        process.stdout.close()
+        error = process.stderr.read()
+    assert (process.returncode, error) == (141, b"")
+
+
+def test_output_to_a_full_disk_is_one_line(models: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        for arguments in (["hello"], ["--json", "hello"]):
+            result = subprocess.run(
+                [*FAKE, *GENERATE, *arguments],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                cwd=models,
+                env=environment(),
+            )
+            assert result.returncode == 2
+            assert result.stderr == b"foredraft: cannot write the output: No space left on device\n"
+
+
+def test_a_terminal_without_a_prompt_is_told_how_to_give_one(models: Path) -> None:
+    controller, terminal = os.openpty()
+    try:
+        result = subprocess.run(
+            [*FAKE, *GENERATE], stdin=terminal, capture_output=True, cwd=models, env=environment(), timeout=60
+        )
+    finally:
+        os.close(controller)
+        os.close(terminal)
+    assert_refused(result, "no prompt: give it as an argument, with --prompt-file, or through a pipe")
+
+
+def test_the_summary_is_one_line(fake: Run) -> None:
+    pattern = rb"40 tokens, [\d.]+ tokens/s, mean acceptance length [\d.]+, drafter lookup\n"
+    assert re.fullmatch(pattern, fake(*GENERATE, "repeat 40 x").stderr)

@@ -1,0 +1,101 @@
+"""The command itself: help, version, exit codes, and that no traceback reaches a user."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers.command_line import REAL, Run, assert_refused, environment
+
+import foredraft
+from foredraft.cli.main import main
+
+
+def test_version(real: Run) -> None:
+    result = real("--version")
+    assert (result.returncode, result.stdout.decode()) == (0, f"foredraft {foredraft.__version__}\n")
+
+
+def test_help_lists_the_commands(real: Run) -> None:
+    for arguments in ([], ["--help"], ["-h"]):
+        result = real(*arguments)
+        assert result.returncode == 0
+        for command in ("pull", "generate", "chat"):
+            assert f"\n  {command} ".encode() in result.stdout
+        assert b"..." not in result.stdout.split(b"Commands:")[1], "a line of help was cut"
+
+
+@pytest.mark.parametrize("command", ["pull", "generate", "chat"])
+def test_help_of_each_command(real: Run, command: str) -> None:
+    result = real(command, "--help")
+    assert result.returncode == 0
+    assert f"Usage: foredraft {command}".encode() in result.stdout
+    assert b"str | None" not in result.stdout
+
+
+def test_help_does_not_load_what_it_does_not_need() -> None:
+    code = (
+        "import sys, foredraft.cli.main as m; m.main(['generate', '--help']); "
+        "print([n for n in ('numpy', 'tokenizers', 'huggingface_hub', 'jinja2', 'torch',"
+        " 'foredraft.llm', 'foredraft._native') if n in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment(), check=True)
+    assert result.stdout.endswith(b"[]\n"), result.stdout[-200:]
+
+
+def test_help_is_quick(real: Run) -> None:
+    real("--help")  # so that the compiled files of Python are there
+
+    def seconds() -> float:
+        started = time.perf_counter()
+        real("--help")
+        return time.perf_counter() - started
+
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--nope"], ["No such option", "--nope", "see `foredraft --help`"]),
+        (["nope"], ["No such command 'nope'"]),
+        (["pull"], ["Missing argument 'NAME'", "see `foredraft pull --help`"]),
+        (["generate", "--nope", "x"], ["--nope", "see `foredraft generate --help`"]),
+        (["generate", "--max-tokens", "many", "x"], ["--max-tokens"]),
+        (["generate", "--max-tokens", "1.5", "x"], ["--max-tokens"]),
+        (["generate", "--temperature", "hot", "x"], ["--temperature"]),
+        (["generate", "--seed"], ["--seed"]),
+        (["generate", "one", "two"], ["two"]),
+        (["chat", "one"], ["one"]),
+    ],
+)
+def test_a_mistake_in_the_arguments_is_one_line(real: Run, arguments: list[str], parts: list[str]) -> None:
+    assert_refused(real(*arguments), *parts)
+
+
+def test_a_fault_of_ours_is_one_line_too(fake: Run) -> None:
+    result = fake("generate", "-m", "fake.gguf", "boom")
+    assert result.returncode == 1
+    line = result.stderr.decode()
+    assert line == (
+        "foredraft: internal error: RuntimeError: a kernel went wrong; "
+        "please report it (FOREDRAFT_DEBUG=1 shows the traceback)\n"
+    )
+
+
+def test_the_traceback_is_there_when_asked_for(fake: Run) -> None:
+    result = fake("generate", "-m", "fake.gguf", "boom", FOREDRAFT_DEBUG="1")
+    assert result.returncode == 1
+    assert b"Traceback (most recent call last)" in result.stderr
+    assert b"foredraft: internal error" in result.stderr
+
+
+def test_main_can_be_called_with_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert main(["generate", "--nope"]) == 2
+    assert capsys.readouterr().out == f"foredraft {foredraft.__version__}\n"
+
+
+def test_the_module_is_what_the_installed_command_runs(real: Run) -> None:
+    assert REAL[-1] == "foredraft.cli.main"
+    assert real("--version").stdout.startswith(b"foredraft ")
