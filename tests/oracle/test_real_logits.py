@@ -23,7 +23,7 @@ FOLDER = Path(os.environ["FOREDRAFT_MODELS"]) if "FOREDRAFT_MODELS" in os.enviro
 OTHERS = [
     name for name in EXPECTED if name != ALWAYS and FOLDER is not None and (FOLDER / f"{name}.gguf").exists()
 ]
-# The long prompts take minutes on the reference operations; its window is tested on the tiny models.
+# The long prompt is slow on the reference operations, whose window the tiny models test.
 LONGEST_ON_REFERENCE = 100
 TOLERANCES = {"reference": 1e-3, "native": 2e-2}
 
