@@ -1,0 +1,177 @@
+"""Tokenizers from GGUF metadata: flags, kinds of tokens, ends, and damaged files."""
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from text_samples import small_metadata, tiny_bpe, tiny_spm
+
+from foredraft.errors import ModelFileError, UnsupportedModelError, UserError
+from foredraft.text import Tokenizer, tokenizer_from_gguf
+from foredraft.text.pretokenize import _FAMILY, pre_tokenizer
+
+
+def test_smollm2_flags(smollm2: Tokenizer) -> None:
+    assert smollm2.vocab_size == 49152
+    assert smollm2.bos_id == 1
+    assert smollm2.eos_ids == {0, 2, 4}
+    assert not smollm2.add_bos
+    assert smollm2.chat_template is not None
+    assert smollm2.special_ids == frozenset(range(17))
+
+
+def test_qwen_ends_are_those_of_llama_cpp() -> None:
+    tokenizer = tokenizer_from_gguf(small_metadata("qwen2.5-coder"))
+    ends = {tokenizer.token_text(i) for i in tokenizer.eos_ids}
+    assert ends - {"</s>"} == {"<|endoftext|>", "<|im_end|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"}
+
+
+def test_gemma_adds_bos_and_no_space() -> None:
+    tokenizer = tokenizer_from_gguf(small_metadata("gemma3"))
+    assert tokenizer.add_bos
+    assert tokenizer.encode("hi")[0] == tokenizer.bos_id
+    assert tokenizer.encode("hi")[1:] == tokenizer.encode("hi", add_special=False)
+    assert tokenizer.decode(tokenizer.encode("hi")) == "hi"
+    assert {"<eos>", "<end_of_turn>"} <= {tokenizer.token_text(i) for i in tokenizer.eos_ids}
+
+
+def test_end_token_is_added_where_the_file_says_so() -> None:
+    tokenizer = tokenizer_from_gguf(tiny_bpe(add_bos_token=True, add_eos_token=True))
+    assert tokenizer.encode("#") == [0, *tokenizer.encode("#", add_special=False), 2]
+
+
+def test_user_defined_tokens_are_matched_always_and_control_tokens_on_request() -> None:
+    tokenizer = tokenizer_from_gguf(small_metadata("qwen2.5-coder"))
+    ids = {tokenizer.token_text(i): i for i in range(tokenizer.vocab_size)}
+    assert tokenizer.encode("<tool_call>") == [ids["<tool_call>"]]
+    assert len(tokenizer.encode("<|im_end|>")) > 1
+    assert tokenizer.encode("<|im_end|>", parse_special=True) == [ids["<|im_end|>"]]
+    assert tokenizer.decode([ids["<tool_call>"], ids["<|im_end|>"]]) == "<tool_call>"
+    assert tokenizer.decode([ids["<|im_end|>"]], skip_special=False) == "<|im_end|>"
+
+
+def test_llama2_style_space_prefix_comes_and_goes() -> None:
+    tokenizer = tokenizer_from_gguf(tiny_spm())
+    assert tokenizer.add_bos
+    assert [tokenizer.token_text(i) for i in tokenizer.encode("abc")] == ["<s>", "\u2581abc"]
+    assert tokenizer.decode(tokenizer.encode("abc")) == "abc"
+    assert tokenizer.decode(tokenizer.encode(" abc")) == " abc"
+    assert tokenizer.decode(tokenizer.encode("abc"), at_start=False) == " abc"
+    with_special = tokenizer.encode("a</s>b", parse_special=True)
+    assert [tokenizer.token_text(i) for i in with_special] == ["<s>", "\u2581a", "</s>", "\u2581", "b"]
+
+
+def test_byte_fallback() -> None:
+    tokenizer = tokenizer_from_gguf(tiny_spm(add_space_prefix=False))
+    ids = tokenizer.encode("é中", add_special=False)
+    assert [tokenizer.token_text(i) for i in ids] == ["é", "<0xE4>", "<0xB8>", "<0xAD>"]
+    assert tokenizer.decode(ids) == "é中"
+    assert tokenizer.token_bytes(ids[1]) == b"\xe4"
+    spelled = tokenizer.encode("<0x0A>", add_special=False)
+    assert tokenizer.decode(spelled) == "<0x0A>"
+
+
+def test_half_a_surrogate_pair_is_refused(smollm2: Tokenizer) -> None:
+    with pytest.raises(UserError, match=r"not valid Unicode: character 2 .*U\+D83D"):
+        smollm2.encode("a\ud83d")
+
+
+def test_padding_ids_stand_for_nothing() -> None:
+    tokenizer = tokenizer_from_gguf(tiny_bpe(60, 64))
+    assert tokenizer.vocab_size == 60
+    assert tokenizer.decode([60, 63, 64, 1000]) == ""
+    assert tokenizer.token_text(1000) == ""
+    with pytest.raises(ValueError, match="negative"):
+        tokenizer.token_bytes(-1)
+
+
+def test_every_known_pre_tokenizer_cuts_without_losing_text() -> None:
+    text = "I'm 1234 years; don’t\r\n\n  x中文ไทย e\u0301 <a>=$1.50\t!?\n"
+    for name in _FAMILY:
+        pieces = pre_tokenizer(name).pre_tokenize_str(text)
+        places = [place for _, place in pieces]
+        assert places[0][0] == 0, name
+        assert places[-1][1] == len(text), name
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(places)), name
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"tokenizer.ggml.model": None}, ModelFileError, "has no tokenizer"),
+        ({"tokenizer.ggml.model": "bert"}, UnsupportedModelError, "'bert'"),
+        ({"tokenizer.ggml.model": 3}, ModelFileError, "must be of type str, not int"),
+        ({"tokenizer.ggml.pre": "klingon"}, UnsupportedModelError, "'klingon'"),
+        ({"tokenizer.ggml.tokens": None}, ModelFileError, "has no vocabulary"),
+        ({"tokenizer.ggml.tokens": []}, ModelFileError, "tokens"),
+        ({"tokenizer.ggml.tokens": ["a", "a"]}, ModelFileError, "'a' twice"),
+        ({"tokenizer.ggml.tokens": ["a", 1]}, ModelFileError, "not of type str"),
+        ({"tokenizer.ggml.tokens": ["\udcff"]}, ModelFileError, "damaged"),
+        ({"tokenizer.ggml.token_type": [1]}, ModelFileError, "1 entries for 64 tokens"),
+        ({"tokenizer.ggml.token_type": [-1] * 64}, ModelFileError, "damaged"),
+        ({"tokenizer.ggml.merges": None}, ModelFileError, "no merges"),
+        ({"tokenizer.ggml.merges": ["ab"]}, ModelFileError, "not a pair"),
+        ({"tokenizer.ggml.add_bos_token": 1}, ModelFileError, "must be of type bool"),
+        ({"tokenizer.chat_template": 1}, ModelFileError, "chat_template"),
+    ],
+)
+def test_faults_are_told_in_one_line(change: dict[str, Any], error: type[UserError], message: str) -> None:
+    metadata = {key: value for key, value in {**tiny_bpe(), **change}.items() if value is not None}
+    with pytest.raises(error, match=re.escape(message)) as caught:
+        tokenizer_from_gguf(metadata)
+    assert "\n" not in str(caught.value)
+
+
+def test_scores_are_needed_and_must_be_numbers() -> None:
+    metadata = tiny_spm()
+    del metadata["tokenizer.ggml.scores"]
+    with pytest.raises(ModelFileError, match="no scores"):
+        tokenizer_from_gguf(metadata)
+    with pytest.raises(ModelFileError, match="not a number"):
+        tokenizer_from_gguf(tiny_spm(scores=[float("nan")] * 271))
+
+
+def test_merges_that_do_not_fit_the_vocabulary_are_left_out() -> None:
+    tokenizer = tokenizer_from_gguf(tiny_bpe(merges=["! !", "x y"]))
+    assert tokenizer.decode(tokenizer.encode("!!")) == "!!"
+
+
+_values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 2**33),
+    st.floats(),
+    st.text(max_size=4),
+    st.lists(st.text(max_size=3), max_size=6),
+    st.lists(st.integers(-2, 300), max_size=80),
+    st.lists(st.floats(), max_size=300),
+    st.lists(st.one_of(st.text(max_size=3), st.integers(), st.booleans()), max_size=5),
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_damaged_metadata_raises_only_user_errors(data: st.DataObject) -> None:
+    metadata = data.draw(st.sampled_from([tiny_bpe(), tiny_spm(), small_metadata("qwen2.5-coder")]))
+    for key in data.draw(st.lists(st.sampled_from(sorted(metadata)), min_size=1, max_size=3, unique=True)):
+        value = metadata[key]
+        if isinstance(value, list) and value and data.draw(st.booleans()):
+            copy = list(value)
+            for _ in range(data.draw(st.integers(1, 3))):
+                place = data.draw(st.integers(0, len(copy) - 1))
+                copy[place] = data.draw(st.one_of(st.text(max_size=5), st.integers(-2, 300), st.floats()))
+            metadata[key] = copy[: data.draw(st.integers(0, len(copy)))] if data.draw(st.booleans()) else copy
+        else:
+            metadata[key] = data.draw(_values)
+    try:
+        tokenizer = tokenizer_from_gguf(metadata)
+        tokenizer.decode(tokenizer.encode("a b\n<|im_end|>é", parse_special=True))
+        tokenizer.fingerprint()
+    except UserError as error:
+        message = str(error)
+    else:
+        message = ""
+    assert "\n" not in message

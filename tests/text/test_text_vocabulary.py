@@ -1,0 +1,47 @@
+"""When two vocabularies are the same."""
+
+from text_samples import small_metadata, tiny_bpe, tiny_spm
+
+from foredraft.text import first_difference, tokenizer_from_gguf
+
+
+def test_padding_is_no_difference() -> None:
+    target, drafter = tokenizer_from_gguf(tiny_bpe(60, 64)), tokenizer_from_gguf(tiny_bpe(60, 96))
+    assert first_difference(target, drafter) is None
+    assert first_difference(drafter, target) is None
+    assert target.fingerprint() == drafter.fingerprint()
+
+
+def test_a_missing_real_token_is_a_difference() -> None:
+    target, drafter = tokenizer_from_gguf(tiny_bpe(60, 64)), tokenizer_from_gguf(tiny_bpe(59, 64))
+    last = target.token_text(59)
+    assert first_difference(target, drafter) == (59, last, "")
+    assert first_difference(drafter, target) == (59, "", last)
+    assert target.fingerprint() != drafter.fingerprint()
+
+
+def test_the_first_different_token_is_named() -> None:
+    changed = tiny_bpe(60, 64)
+    changed["tokenizer.ggml.tokens"][10] = "other"
+    target, drafter = tokenizer_from_gguf(tiny_bpe(60, 64)), tokenizer_from_gguf(changed)
+    assert first_difference(target, drafter) == (10, target.token_text(10), "other")
+
+
+def test_different_families_differ() -> None:
+    qwen, gemma = (tokenizer_from_gguf(small_metadata(name)) for name in ("qwen2.5-coder", "gemma3"))
+    assert first_difference(qwen, gemma) is not None
+    assert first_difference(gemma, tokenizer_from_gguf(tiny_spm())) is not None
+    assert first_difference(qwen, qwen) is None
+
+
+def test_equal_texts_with_different_meanings_differ() -> None:
+    """A byte-level 'Ġ' is a space, a SentencePiece 'Ġ' is a letter."""
+    bpe, spm = tiny_bpe(60, 60), tiny_spm()
+    bpe["tokenizer.ggml.tokens"][30] = "Ġ"
+    spm |= {
+        key: bpe[f"tokenizer.ggml.{name}"]
+        for name in ("tokens", "token_type")
+        for key in [f"tokenizer.ggml.{name}"]
+    }
+    spm["tokenizer.ggml.scores"] = [0.0] * 60
+    assert first_difference(tokenizer_from_gguf(bpe), tokenizer_from_gguf(spm)) == (30, "Ġ", "Ġ")
