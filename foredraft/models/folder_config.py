@@ -15,6 +15,7 @@ from foredraft.errors import ModelFileError, UnsupportedModelError
 from foredraft.models.config import MAX_LAYERS, ModelConfig, attention_scale
 from foredraft.models.fields import Fields
 from foredraft.models.folder_rope import folder_rope
+from foredraft.models.mapping import shown
 
 _FAMILIES = {
     "LlamaForCausalLM": "llama",
@@ -107,8 +108,7 @@ def _family(values: Mapping[str, object], path: Path) -> str:
         family = _BY_MODEL_TYPE.get(found)
     if family is None:
         raise UnsupportedModelError(
-            f"{path}: the architecture {ascii(found)[:60]} is not supported; "
-            f"supported are {', '.join(_FAMILIES)}"
+            f"{path}: the architecture {shown(found)} is not supported; supported are {', '.join(_FAMILIES)}"
         )
     return family
 
@@ -118,7 +118,7 @@ def _refuse_quantised(values: Mapping[str, object], path: Path) -> None:
     if quantised:
         method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
         raise UnsupportedModelError(
-            f"{path}: its weights are quantised by {ascii(method or 'an unnamed method')[:40]}, which is not "
+            f"{path}: its weights are quantised by {shown(str(method or 'an unnamed method'))}, which is not "
             "supported; use the unquantised model or a GGUF file"
         )
 
@@ -138,7 +138,7 @@ def _check_activation(fields: Fields, key: str, wanted: str) -> None:
     found = fields.text(key, wanted)
     if found != wanted:
         raise UnsupportedModelError(
-            f"{fields.where}: the activation {ascii(found)[:40]} is not supported ({wanted} is)"
+            f"{fields.where}: the activation {shown(found)} is not supported ({wanted} is)"
         )
 
 
@@ -176,7 +176,7 @@ def _layer_types(fields: Fields, num_layers: int) -> tuple[bool, ...]:
     for name in types:
         if name not in ("full_attention", "sliding_attention"):
             raise UnsupportedModelError(
-                f"{fields.where}: layers of type {ascii(name)[:40]} are not supported"
+                f"{fields.where}: layers of type {shown(str(name))} are not supported"
             )
     return tuple(name == "sliding_attention" for name in types)
 

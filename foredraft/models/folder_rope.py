@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from foredraft.errors import ModelFileError, UnsupportedModelError
 from foredraft.models.fields import Fields
+from foredraft.models.mapping import shown
 from foredraft.models.rope import RopeConfig, yarn_attention_factor
 
 LayerType = Literal["full_attention", "sliding_attention"]
@@ -39,7 +40,7 @@ def folder_rope(fields: Fields, layer_type: LayerType, dim: int, *, default_base
     if kind == "yarn":
         return _yarn(fields, rope, common, _original_context(fields, rope))
     raise UnsupportedModelError(
-        f"{where}: rope scaling {ascii(kind)[:40]} is not supported; supported are "
+        f"{where}: rope scaling {shown(kind)} is not supported; supported are "
         "default, linear, llama3 and yarn"
     )
 

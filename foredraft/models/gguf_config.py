@@ -13,6 +13,7 @@ from foredraft.errors import ModelFileError, UnsupportedModelError
 from foredraft.kernels.formats import dequantize
 from foredraft.models.config import ARCHITECTURES, MAX_LAYERS, ModelConfig, attention_scale
 from foredraft.models.fields import Fields
+from foredraft.models.mapping import shown
 from foredraft.models.rope import RopeConfig, Scaling, Style, yarn_attention_factor
 from foredraft.models.tensor_info import TensorInfo
 
@@ -31,7 +32,7 @@ def config_from_gguf(
     architecture = Fields(metadata, where).text("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UnsupportedModelError(
-            f"{path}: the architecture {ascii(architecture)[:60]} is not supported; "
+            f"{path}: the architecture {shown(architecture)} is not supported; "
             f"supported are {', '.join(ARCHITECTURES)}"
         )
     fields = Fields(metadata, where, architecture + ".")
@@ -105,7 +106,8 @@ def _rope(fields: Fields, tensors: Mapping[str, TensorInfo], style: Style, dim: 
     kind = fields.text("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "yarn"):
         raise UnsupportedModelError(
-            f"{fields.where}: rope scaling {kind!a} is not supported; supported are none, linear and yarn"
+            f"{fields.where}: rope scaling {shown(kind)} is not supported; "
+            "supported are none, linear and yarn"
         )
     factor = fields.number("rope.scaling.factor", fields.get("rope.scale_linear", 0.0), positive=False) or 1.0
     if factor < 0.01:
@@ -138,8 +140,8 @@ def _frequency_factors(tensors: Mapping[str, TensorInfo], dim: int, where: str) 
             f"{where}: tensor 'rope_freqs.weight' has shape {tensor.shape}, not {(dim // 2,)}"
         )
     factors = dequantize(tensor.data, tensor.format, tensor.shape)
-    if not (np.isfinite(factors).all() and (factors > 0).all()):
-        raise ModelFileError(f"{where}: tensor 'rope_freqs.weight' holds values that are not above zero")
+    if not ((factors > 1e-6) & (factors < 1e6)).all():
+        raise ModelFileError(f"{where}: tensor 'rope_freqs.weight' holds values that cannot be divisors")
     return tuple(float(factor) for factor in factors)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from foredraft.errors import ModelFileError, UnsupportedModelError
 from foredraft.kernels.formats import BLOCK, num_bytes
-from foredraft.models.mapping import map_file
+from foredraft.models.mapping import map_file, shown
 from foredraft.models.tensor_info import TensorInfo
 
 _TYPE_NAMES = dict(
@@ -80,8 +80,9 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 # file with a hostile header is refused quickly.
 _MAX_KEYS = 1 << 16
 _MAX_TENSORS = 1 << 17
-_MAX_ARRAY = 1 << 24
-_MAX_NAME = 1 << 16
+_MAX_ARRAY = 1 << 22
+_MAX_KEY = 1 << 16
+_MAX_TENSOR_NAME = 256
 _MAX_STRING = 1 << 26
 _MAX_DIMENSIONS = 4
 
@@ -133,7 +134,7 @@ class GGUFFile:
                 raise ModelFileError(f"{path}: is not part {index + 1} of {count} of {self.path.name}")
             for name, tensor in part.tensors.items():
                 if name in self.tensors:
-                    raise ModelFileError(f"{path}: tensor {name!a} is also in another part")
+                    raise ModelFileError(f"{path}: tensor {shown(name)} is also in another part")
                 self.tensors[name] = tensor
         total = self.metadata.get("split.tensors.count", len(self.tensors))
         if total != len(self.tensors):
@@ -151,7 +152,7 @@ class _Part:
 def _split_key(path: Path, metadata: dict[str, object], name: str) -> int:
     value = metadata.get(f"split.{name}")
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 100_000:
-        raise ModelFileError(f"{path}: metadata key 'split.{name}' is missing or wrong ({value!a})")
+        raise ModelFileError(f"{path}: metadata key 'split.{name}' is missing or wrong ({shown(str(value))})")
     return value
 
 
@@ -244,21 +245,23 @@ def _read_part(path: Path) -> _Part:
     num_tensors, num_keys = _read_header(cursor)
     metadata: dict[str, object] = {}
     for index in range(num_keys):
-        key = cursor.string(f"metadata key {index + 1} of {num_keys}", _MAX_NAME)
+        key = cursor.string(f"metadata key {index + 1} of {num_keys}", _MAX_KEY)
         if not key or key in metadata:
             raise cursor.fail(
-                f"metadata key {key!a} occurs twice" if key else f"metadata key {index + 1} is empty"
+                f"metadata key {shown(key)} occurs twice" if key else f"metadata key {index + 1} is empty"
             )
-        what = f"metadata key {_shown(key)}"
+        what = f"metadata key {shown(key)}"
         metadata[key] = cursor.value(cursor.u32(what), what)
     alignment = metadata.get("general.alignment", 32)
     if isinstance(alignment, bool) or not isinstance(alignment, int) or not _is_alignment(alignment):
-        raise cursor.fail(f"metadata key 'general.alignment' must be a power of two, it is {alignment!a}")
+        raise cursor.fail(
+            f"metadata key 'general.alignment' must be a power of two, it is {shown(str(alignment))}"
+        )
     entries: dict[str, _Entry] = {}
     for index in range(num_tensors):
         entry = _read_entry(cursor, f"the entry of tensor {index + 1} of {num_tensors}", alignment)
         if entry.name in entries:
-            raise cursor.fail(f"tensor {_shown(entry.name)} occurs twice")
+            raise cursor.fail(f"tensor {shown(entry.name)} occurs twice")
         entries[entry.name] = entry
     start = (cursor.position + alignment - 1) // alignment * alignment
     _check_places(cursor, list(entries.values()), start)
@@ -272,11 +275,6 @@ def _read_part(path: Path) -> _Part:
         for entry in entries.values()
     }
     return _Part(metadata, tensors)
-
-
-def _shown(name: str) -> str:
-    """A name from the file, fit for a one-line message."""
-    return ascii(name if len(name) <= 80 else name[:77] + "...")
 
 
 def _is_alignment(value: int) -> bool:
@@ -324,27 +322,27 @@ class _Entry:
 
 
 def _read_entry(cursor: _Cursor, what: str, alignment: int) -> _Entry:
-    name = cursor.string(what, _MAX_NAME)
-    shown = _shown(name)
+    name = cursor.string(what, _MAX_TENSOR_NAME)
+    label = shown(name)
     num_dimensions = cursor.u32(what)
     if not 1 <= num_dimensions <= _MAX_DIMENSIONS:
-        raise cursor.fail(f"tensor {shown} claims {num_dimensions} dimensions; the file is damaged")
+        raise cursor.fail(f"tensor {label} claims {num_dimensions} dimensions; the file is damaged")
     shape = tuple(cursor.u64(what) for _ in range(num_dimensions))[::-1]
     type_id, offset = cursor.u32(what), cursor.u64(what)
     if any(not 1 <= length <= 1 << 48 for length in shape):
-        raise cursor.fail(f"tensor {shown} claims the shape {shape}; the file is damaged")
+        raise cursor.fail(f"tensor {label} claims the shape {shape}; the file is damaged")
     format = _TYPE_NAMES.get(type_id, f"type {type_id}")
     if format not in BLOCK:
         raise UnsupportedModelError(
-            f"{cursor.path}: tensor {shown} is quantised as {format}, which is not supported; "
+            f"{cursor.path}: tensor {label} is quantised as {format}, which is not supported; "
             f"use a file in one of {', '.join(BLOCK)}"
         )
     try:
         size = num_bytes(format, shape)
     except ValueError as error:
-        raise cursor.fail(f"tensor {shown}: {error}; the file is damaged") from None
+        raise cursor.fail(f"tensor {label}: {error}; the file is damaged") from None
     if offset % alignment:
-        raise cursor.fail(f"tensor {shown} starts at byte {offset}, which is not a multiple of {alignment}")
+        raise cursor.fail(f"tensor {label} starts at byte {offset}, which is not a multiple of {alignment}")
     return _Entry(name, shape, format, offset, size)
 
 
@@ -353,13 +351,11 @@ def _check_places(cursor: _Cursor, entries: list[_Entry], start: int) -> None:
     end, before = 0, ""
     for entry in sorted(entries, key=lambda entry: entry.offset):
         if entry.offset < end:
-            raise cursor.fail(
-                f"tensors {_shown(before)} and {_shown(entry.name)} overlap; the file is damaged"
-            )
+            raise cursor.fail(f"tensors {shown(before)} and {shown(entry.name)} overlap; the file is damaged")
         end, before = entry.offset + entry.size, entry.name
         if start + end > cursor.size:
             missing = start + end - cursor.size
             raise cursor.fail(
-                f"the file ends {missing} bytes before the end of tensor {_shown(entry.name)}; "
+                f"the file ends {missing} bytes before the end of tensor {shown(entry.name)}; "
                 "it is truncated or damaged, fetch it again"
             )

@@ -1,4 +1,4 @@
-"""Map a file into memory, and say in one line why when that is not possible."""
+"""Map a file into memory, and say in one line what is wrong with it."""
 
 import mmap
 from pathlib import Path
@@ -29,3 +29,9 @@ def map_file(path: Path) -> tuple[mmap.mmap, NDArray[np.uint8]]:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelFileError(f"{path}: cannot be read ({reason})") from None
     return mapped, np.frombuffer(mapped, dtype=np.uint8)
+
+
+def shown(text: str) -> str:
+    """A text from a file in quotes, fit for a one-line message: printable, and not longer than a line."""
+    quoted = ascii(text[:200])
+    return quoted if len(quoted) <= 100 else quoted[:96] + "...'"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import ModelFileError, UnsupportedModelError
-from foredraft.models.mapping import map_file
+from foredraft.models.mapping import map_file, shown
 from foredraft.models.tensor_info import TensorInfo
 
 CONFIG = "config.json"
@@ -80,16 +80,18 @@ class SafetensorsFolder:
         for name in names:
             shard = self.path / name
             if not shard.exists():
-                raise ModelFileError(f"{self.path}: shard {name!a} is missing; fetch the model again")
+                raise ModelFileError(f"{self.path}: shard {shown(name)} is missing; fetch the model again")
             for tensor_name, tensor in read_safetensors(shard).items():
                 if tensor_name in self.tensors:
-                    raise ModelFileError(f"{shard}: tensor {tensor_name!a} is also in another shard")
+                    raise ModelFileError(f"{shard}: tensor {shown(tensor_name)} is also in another shard")
                 if places.get(tensor_name, name) != name:
-                    raise ModelFileError(f"{shard}: tensor {tensor_name!a} is in another shard by {INDEX}")
+                    raise ModelFileError(
+                        f"{shard}: tensor {shown(tensor_name)} is in another shard by {INDEX}"
+                    )
                 self.tensors[tensor_name] = tensor
         for tensor_name, name in shards:
             if tensor_name not in self.tensors:
-                raise ModelFileError(f"{self.path / name}: tensor {tensor_name!a} of {INDEX} is missing")
+                raise ModelFileError(f"{self.path / name}: tensor {shown(tensor_name)} of {INDEX} is missing")
 
     def _no_weights(self) -> ModelFileError | UnsupportedModelError:
         others = sorted(self.path.glob("*.bin")) + sorted(self.path.glob("*.pt"))
@@ -180,20 +182,20 @@ def tensor_of(name: str, entry: _Entry, content: NDArray[np.uint8]) -> TensorInf
 
 
 def _read_entry(name: str, entry: object, path: Path) -> _Entry:
-    shown = ascii(name if len(name) <= 100 else name[:97] + "...")
+    label = shown(name)
     if not isinstance(entry, Mapping):
         raise ModelFileError(
-            f"{path}: the entry of tensor {shown} must be a JSON object; the file is damaged"
+            f"{path}: the entry of tensor {label} must be a JSON object; the file is damaged"
         )
     dtype, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or not _are_sizes(shape) or not _are_sizes(place) or len(place) != 2:
-        raise ModelFileError(f"{path}: the entry of tensor {shown} lacks dtype, shape or data_offsets")
+        raise ModelFileError(f"{path}: the entry of tensor {label} lacks dtype, shape or data_offsets")
     if dtype not in _DTYPE_BYTES:
-        raise UnsupportedModelError(f"{path}: tensor {shown} has the unknown dtype {ascii(dtype)[:40]}")
+        raise UnsupportedModelError(f"{path}: tensor {label} has the unknown dtype {shown(dtype)}")
     size = math.prod(shape) * _DTYPE_BYTES[dtype] if len(shape) <= 8 else -1
     if place[1] - place[0] != size:
         raise ModelFileError(
-            f"{path}: tensor {shown} of shape {tuple(shape)[:8]} in {dtype} does not take the bytes "
+            f"{path}: tensor {label} of shape {tuple(shape)[:8]} in {dtype} does not take the bytes "
             f"{place[0]} to {place[1]}; the file is damaged"
         )
     return dtype, tuple(shape), place[0], place[1]
@@ -208,7 +210,7 @@ def _check_places(entries: Mapping[str, _Entry], size: int, path: Path) -> None:
     for name, (_, _, first, last) in sorted(entries.items(), key=lambda item: item[1][2:]):
         if first != end:
             raise ModelFileError(
-                f"{path}: the data of tensor {ascii(name)[:100]} starts at byte {first}, not {end}; "
+                f"{path}: the data of tensor {shown(name)} starts at byte {first}, not {end}; "
                 "the file is damaged"
             )
         end = last

@@ -14,6 +14,7 @@ from foredraft.models.config import ModelConfig
 from foredraft.models.folder_config import config_from_folder
 from foredraft.models.gguf_config import config_from_gguf
 from foredraft.models.gguf_file import GGUFFile
+from foredraft.models.mapping import shown
 from foredraft.models.names import folder_name, text_model_name
 from foredraft.models.safetensors_files import SafetensorsFolder
 from foredraft.models.tensor_info import TensorInfo
@@ -60,7 +61,7 @@ def _open_gguf(path: Path) -> ModelSource:
     file = GGUFFile(path)
     config = config_from_gguf(file.metadata, file.tensors, path)
     tensors = {
-        name: _needed(name, shape, name, file.tensors, path) for name, shape in config.tensor_shapes().items()
+        name: _needed(name, shape, file.tensors, path) for name, shape in config.tensor_shapes().items()
     }
     unused = tuple(name for name in file.tensors if name not in tensors and name != "rope_freqs.weight")
     _refuse_ignored(unused, config, path)
@@ -75,14 +76,16 @@ def _open_folder(path: Path) -> ModelSource:
     for name, tensor in folder.tensors.items():
         plain = text_model_name(name)
         if plain in found:
-            raise ModelFileError(f"{path}: tensors {found[plain].name!a} and {name!a} are the same one")
+            raise ModelFileError(
+                f"{path}: tensors {shown(found[plain].name)} and {shown(name)} are the same one"
+            )
         found[plain] = tensor
     config = replace(config, tied_embeddings=_is_tied(config, folder, found))
     tensors: dict[str, TensorInfo] = {}
     used: set[str] = set()
     for name, shape in config.tensor_shapes().items():
         plain = folder_name(name, config.architecture)
-        tensor = _needed(plain, shape, plain, found, path)
+        tensor = _needed(plain, shape, found, path)
         tensors[name] = replace(tensor, name=name)
         used.add(plain)
     unused = {plain: tensor.name for plain, tensor in found.items() if plain not in used}
@@ -104,22 +107,20 @@ def _is_tied(config: ModelConfig, folder: SafetensorsFolder, found: Mapping[str,
     return output.format == embedding.format and np.array_equal(output.data, embedding.data)
 
 
-def _needed(
-    name: str, shape: tuple[int, ...], shown: str, found: Mapping[str, TensorInfo], path: Path
-) -> TensorInfo:
+def _needed(name: str, shape: tuple[int, ...], found: Mapping[str, TensorInfo], path: Path) -> TensorInfo:
     tensor = found.get(name)
     if tensor is None:
-        raise ModelFileError(f"{path}: tensor {shown!a} is missing")
+        raise ModelFileError(f"{path}: tensor {name!a} is missing")
     if tensor.shape != shape:
-        raise ModelFileError(f"{path}: tensor {shown!a} has shape {tensor.shape}, expected {shape}")
+        raise ModelFileError(f"{path}: tensor {name!a} has shape {tensor.shape}, expected {shape}")
     if tensor.format not in BLOCK:
         raise UnsupportedModelError(
-            f"{path}: tensor {shown!a} is stored as {tensor.format}, which is not supported"
+            f"{path}: tensor {name!a} is stored as {tensor.format}, which is not supported"
         )
     return tensor
 
 
-_OF_A_LAYER = re.compile(r"(blk|model\.layers)\.\d+\.")
+_OF_A_LAYER = re.compile(r"(blk|model\.layers)\.(\d{1,9})\.")
 # Frequencies that old files carry and that follow from the configuration.
 _HARMLESS = re.compile(
     r"(blk|model\.layers)\.\d+\.(attn_rot_embd\.|rope_freqs\.|self_attn\.rotary_emb\.inv_freq)"
@@ -130,11 +131,16 @@ def _refuse_ignored(unused: tuple[str, ...], config: ModelConfig, path: Path) ->
     """A tensor of a layer that is not needed would change the answers if it were ignored, so it is an
     error."""
     for name in unused:
-        if _OF_A_LAYER.match(name) and not _HARMLESS.match(name):
-            raise UnsupportedModelError(
-                f"{path}: tensor {name!a} is not part of a {config.architecture} model "
-                f"with {config.num_layers} layers as foredraft knows it"
+        layer = _OF_A_LAYER.match(name)
+        if layer is None or _HARMLESS.match(name):
+            continue
+        if int(layer.group(2)) >= config.num_layers:
+            raise ModelFileError(
+                f"{path}: it says that it has {config.num_layers} layers, but it has a tensor {shown(name)}"
             )
+        raise UnsupportedModelError(
+            f"{path}: tensor {shown(name)} is not part of a {config.architecture} model as foredraft knows it"
+        )
 
 
 _QUANTISED = {
@@ -156,6 +162,6 @@ def _refuse_quantised(folder: SafetensorsFolder) -> None:
             method = "fp8"
         if method is not None:
             raise UnsupportedModelError(
-                f"{folder.path}: its weights are quantised ({method}, tensor {name!a}), "
+                f"{folder.path}: its weights are quantised ({method}, tensor {shown(name)}), "
                 "which is not supported; use the unquantised model or a GGUF file"
             )

@@ -17,7 +17,8 @@ Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a test process: this foredraft, and no settings of the user's."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("FOREDRAFT_DEBUG", "COLUMNS")}
+    settings = ("FOREDRAFT_DEBUG", "COLUMNS", "HF_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return {**kept, "PYTHONPATH": path, "TERM": "dumb", **more}
 

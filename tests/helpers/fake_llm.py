@@ -5,7 +5,7 @@
 Some messages get a special answer: `repeat N WORD`, `count` (slowly, for ever), `messages` (what the model
 was given, as JSON), `arguments` (how it was made and asked, as JSON), `overflow` (does not fit into the
 context), `full` (fills the context), `cut` (reaches max_tokens), `boom` (a fault of ours), `silence` (no
-text). Any other is said back.
+text), `stuck` (takes ten minutes for a token). Any other is said back.
 """
 
 import json
@@ -21,6 +21,15 @@ from foredraft.errors import ContextLengthError, OptionError
 from foredraft.sampling import SamplingParams
 
 MAX_COUNT = 10_000
+
+
+def _compute(seconds: float) -> None:
+    """Take some time, and tell when an exception comes in the middle of it."""
+    try:
+        time.sleep(seconds)
+    except KeyboardInterrupt:
+        print("torn", file=sys.stderr)
+        raise
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,9 @@ class LLM:
         said = []
         for number, word in enumerate(words):
             if len(words) == MAX_COUNT:
-                time.sleep(0.02)
+                _compute(0.02)
+            if words == ["stuck"]:
+                _compute(600)
             said.append(word)
             yield Chunk(word, (number,))
         yield Chunk("", (), self._completion("".join(said), params, words))
@@ -121,7 +132,7 @@ class LLM:
             return [json.dumps({**self.arguments, "params": asdict(params)})]
         if last == "silence":
             return []
-        return [last] if last in ("overflow", "boom", "full", "cut") else [last[:3], last[3:]]
+        return [last] if last in ("overflow", "boom", "full", "cut", "stuck") else [last[:3], last[3:]]
 
     def _completion(self, text: str, params: SamplingParams, words: list[str]) -> Completion:
         num_tokens = params.max_tokens if words == ["cut"] and params.max_tokens else len(words)
