@@ -1,7 +1,7 @@
 """`foredraft chat` with the fake LLM, in a terminal and through a pipe."""
 
 import json
-import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,11 +60,23 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal: "pexpect.spawn[st
     terminal.expect_exact("0 1 2 3 ")
     terminal.sendintr()
     terminal.expect_exact("(stopped)")
+    assert "torn" not in (terminal.before or ""), "the engine was interrupted in the middle of something"
     terminal.expect_exact("> ")
     remembered = json.loads(_say(terminal, "messages").splitlines()[0])
     assert [message["role"] for message in remembered] == ["user", "assistant", "user"]
     assert remembered[1]["content"].startswith("0 1 2 3 "), "what was said of it stays"
     assert "1 stopped" in _say(terminal, "/stats")
+
+
+def test_a_second_ctrl_c_stops_an_answer_that_does_not_come(terminal: "pexpect.spawn[str]") -> None:
+    terminal.sendline("stuck")
+    terminal.expect_exact("computing")
+    terminal.sendintr()
+    time.sleep(0.5)  # the system may make one of two signals that come at once
+    terminal.sendintr()
+    terminal.expect_exact("(stopped)")
+    terminal.expect_exact("> ")
+    assert json.loads(_say(terminal, "messages").splitlines()[0]) == [{"role": "user", "content": "messages"}]
 
 
 def test_ctrl_c_at_the_prompt_hints_how_to_leave(terminal: "pexpect.spawn[str]") -> None:
@@ -170,7 +182,3 @@ def test_a_fault_in_an_answer_ends_the_chat_with_one_line(fake: Run) -> None:
     assert result.returncode == 1
     assert result.stderr.count(b"\n") == 1
     assert b"Traceback" not in result.stderr
-
-
-def test_the_tests_run_the_python_they_run_in() -> None:
-    assert FAKE[0] == sys.executable

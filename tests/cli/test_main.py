@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from helpers.command_line import REAL, Run, assert_refused, environment
+from helpers.command_line import Run, assert_refused, environment
 
 import foredraft
 from foredraft.cli.main import main
@@ -94,8 +94,3 @@ def test_main_can_be_called_with_arguments(capsys: pytest.CaptureFixture[str]) -
     assert main(["--version"]) == 0
     assert main(["generate", "--nope"]) == 2
     assert capsys.readouterr().out == f"foredraft {foredraft.__version__}\n"
-
-
-def test_the_module_is_what_the_installed_command_runs(real: Run) -> None:
-    assert REAL[-1] == "foredraft.cli.main"
-    assert real("--version").stdout.startswith(b"foredraft ")

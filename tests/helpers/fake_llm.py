@@ -114,6 +114,7 @@ class LLM:
             if len(words) == MAX_COUNT:
                 _compute(0.02)
             if words == ["stuck"]:
+                print("computing", file=sys.stderr, flush=True)
                 _compute(600)
             said.append(word)
             yield Chunk(word, (number,))
