@@ -42,6 +42,7 @@ class ThreadPool {
 
   void run(size_t num_tasks, Function function, void* context);
   void start_workers();
+  void abandon_workers();
 
   int num_threads_;
   pid_t owner_ = 0;

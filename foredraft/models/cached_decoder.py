@@ -1,0 +1,147 @@
+"""A decoder with its cache: runs trees of tokens, a chain being the plainest, for several requests at once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from foredraft.cache import CacheSequence, PagedCache
+from foredraft.kernels.batch import Batch
+from foredraft.kernels.operations import Floats, Forward, Kernels
+from foredraft.models.config import ModelConfig
+from foredraft.tree import DraftTree
+
+CHUNK_TOKENS = 256
+"""Most tokens of a prompt that one forward pass takes."""
+
+Wanted = Literal["all", "last", "none"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one request adds to a forward pass: a tree behind its cached tokens, and which logits it wants."""
+
+    sequence: CacheSequence
+    tree: DraftTree
+    wanted: Wanted = "all"
+
+
+class CachedDecoder:
+    """A compiled decoder and the cache of its requests."""
+
+    def __init__(self, config: ModelConfig, forward: Forward, kernels: Kernels) -> None:
+        self.config = config
+        self.kernels = kernels
+        self.cache = PagedCache(
+            config.num_layers, config.num_kv_heads, config.head_width, kernels.cache_dtype
+        )
+        self._forward = forward
+
+    def forward(self, entries: Sequence[Entry]) -> list[Floats]:
+        """One forward pass over all trees; nothing is committed.
+
+        Returns for each entry its logits: [nodes, V] for "all", [1, V] for "last", [0, V] for "none". They are
+        views that are valid until the next pass.
+        """
+        for entry in entries:
+            entry.sequence.reserve(entry.tree.num_nodes)
+        results = self._forward(lay_out(entries), self.cache.storage)
+        return _split(entries, results)
+
+    def commit(self, sequence: CacheSequence, tree: DraftTree, path: Sequence[int]) -> None:
+        """Keep the root and the nodes of `path` (from the root's child down) of a tree that was just run."""
+        length = len(sequence)
+        moved = [(node, depth) for depth, node in enumerate(path, start=1) if node != depth]
+        if moved:
+            self.kernels.move_slots(
+                self.cache.storage,
+                [sequence.slot(length + node) for node, _ in moved],
+                [sequence.slot(length + depth) for _, depth in moved],
+            )
+        sequence.commit([tree.tokens[node] for node in (0, *path)])
+
+    def prefill(self, sequence: CacheSequence, tokens: Sequence[int]) -> None:
+        """Compute and commit `tokens` behind what is cached, chunk by chunk, without logits."""
+        for start in range(0, len(tokens), CHUNK_TOKENS):
+            root, *rest = tokens[start : start + CHUNK_TOKENS]
+            chunk = DraftTree.chain(root, tuple(rest))
+            self.forward([Entry(sequence, chunk, "none")])
+            sequence.commit(chunk.tokens)
+
+    def logits(self, token_ids: Sequence[int]) -> Floats:
+        """Logits [S, V] after each of S tokens of one text, in one pass. Leaves the cache as it was."""
+        sequence = self.cache.open(())
+        root, *rest = token_ids
+        [logits] = self.forward([Entry(sequence, DraftTree.chain(root, tuple(rest)))])
+        result = np.array(logits)
+        sequence.close()
+        return result
+
+
+def _split(entries: Sequence[Entry], results: Mapping[str, Floats]) -> list[Floats]:
+    parts: list[Floats] = []
+    begin = 0
+    for entry in entries:
+        end = begin + {"all": entry.tree.num_nodes, "last": 1, "none": 0}[entry.wanted]
+        parts.append(results["logits"][begin:end])
+        begin = end
+    return parts
+
+
+def lay_out(entries: Sequence[Entry]) -> Batch:
+    """The arrays of a forward pass.
+
+    Nodes that continue the cached positions without a gap (node i at depth i, as in a chain) are reached
+    through the block table, others through the list of their ancestors' slots. Which way is taken does not
+    change a bit of the result.
+    """
+    tokens: list[int] = []
+    positions: list[int] = []
+    requests: list[int] = []
+    slots: list[int] = []
+    prefixes: list[int] = []
+    tail_offsets, tail_slots = [0], list[int]()
+    table_offsets, tables = [0], list[int]()
+    selected: list[int] = []
+    for request, entry in enumerate(entries):
+        sequence, tree, length = entry.sequence, entry.tree, len(entry.sequence)
+        if entry.wanted == "all":
+            selected.extend(range(len(tokens), len(tokens) + tree.num_nodes))
+        elif entry.wanted == "last":
+            selected.append(len(tokens) + tree.num_nodes - 1)
+        own_slots = [sequence.slot(length + node) for node in range(tree.num_nodes)]
+        tokens.extend(tree.tokens)
+        positions.extend(length + depth for depth in tree.depths)
+        requests.extend([request] * tree.num_nodes)
+        slots.extend(own_slots)
+        for node, straight in enumerate(_straight(tree)):
+            if straight:
+                prefixes.append(length + node + 1)
+            else:
+                prefixes.append(length)
+                tail_slots.extend(own_slots[ancestor] for ancestor in (0, *tree.path(node)))
+            tail_offsets.append(len(tail_slots))
+        tables.extend(sequence.blocks)
+        table_offsets.append(len(tables))
+    arrays = (
+        tokens,
+        positions,
+        requests,
+        slots,
+        prefixes,
+        tail_offsets,
+        tail_slots,
+        table_offsets,
+        tables,
+        selected,
+    )
+    return Batch(*(np.array(values, dtype=np.int32) for values in arrays))
+
+
+def _straight(tree: DraftTree) -> list[bool]:
+    """For each node whether all nodes up to it form a chain in the order of their indices."""
+    straight = [True]
+    for node, parent in enumerate(tree.parents[1:], start=1):
+        straight.append(parent == node - 1 and straight[parent])
+    return straight
