@@ -55,7 +55,7 @@ def _server_ids(texts: list[str], *, parse_special: bool) -> list[list[int]]:
 
 def _tool_ids(tool: str, model: str, text: str, *, parse_special: bool) -> list[int]:
     flags = [] if parse_special else ["--no-parse-special"]
-    command = [tool, "-m", model, "--ids", "--stdin", "--no-bos", "--log-disable", *flags]
+    command = [tool, "-m", model, "--ids", "--stdin", "--no-bos", "--no-escape", "--log-disable", *flags]
     done = subprocess.run(command, input=text.encode(), capture_output=True, check=True)
     ids = ast.literal_eval(done.stdout.decode())
     assert isinstance(ids, list)

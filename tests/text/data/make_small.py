@@ -5,8 +5,8 @@
 A small vocabulary holds the special tokens, the single bytes or characters, and every token that merging
 the chosen strings goes through. At each step the best merge of the whole vocabulary is then also the best one
 here, so the strings are encoded by the same tokens. Each NAME=PATH reads expected_NAME.json (ids from
-llama.cpp) and writes small_NAME.json: metadata as in a GGUF file, the numbers of the strings, and their ids in
-the small vocabulary.
+llama.cpp) and writes small_NAME.json: metadata as in a GGUF file, the numbers of the strings, and their ids
+in the small vocabulary.
 """
 
 import argparse
