@@ -9,7 +9,7 @@ Both come with a byte-level BPE tokenizer of 275 tokens and a ChatML template.
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType, TokenType
 
+from foredraft.kernels.formats import dequantize
+from foredraft.models.names import folder_name
+from foredraft.models.source import ModelSource
 from helpers.quantise import quantise
 
 Floats = npt.NDArray[np.float32]
@@ -46,6 +49,14 @@ _GEMMA3_NAMES = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+"""A rope scaling that is felt within the context of a tiny model."""
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _MERGES = [
     "t h",
@@ -198,7 +209,7 @@ class TinyModel:
         `format` is that of the matrices, or a function from the GGUF name of a matrix to its format.
         """
         writer = GGUFWriter(path, self.family)
-        self._add_metadata(writer)
+        self.add_metadata(writer)
         for name, values in self.weights().items():
             self._add_tensor(writer, name, values, format)
         if self.rope_scaling and self.rope_scaling["rope_type"] == "llama3":
@@ -222,7 +233,8 @@ class TinyModel:
         chosen = "F32" if values.ndim == 1 else format if isinstance(format, str) else format(new_name)
         writer.add_tensor(new_name, quantise(values, chosen), raw_dtype=GGMLQuantizationType[chosen])
 
-    def _add_metadata(self, writer: GGUFWriter) -> None:
+    def add_metadata(self, writer: GGUFWriter) -> None:
+        """Give a GGUF file all metadata of the model and its tokenizer."""
         config = self.config()
         writer.add_context_length(self.context_length)
         writer.add_embedding_length(self.width)
@@ -282,6 +294,25 @@ def uninterleave(values: Floats, num_heads: int) -> Floats:
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
 
 
+def dequantised(source: ModelSource, *, num_layers: int) -> dict[str, Floats]:
+    """The weights of the first layers of an opened GGUF file, as a Hugging Face folder has them."""
+    config = replace(
+        source.config, num_layers=num_layers, window_layers=source.config.window_layers[:num_layers]
+    )
+    heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}
+    weights: dict[str, Floats] = {}
+    for name in config.tensor_shapes():
+        tensor = source.tensors[name]
+        values = dequantize(tensor.data, tensor.format, tensor.shape)
+        part = name.split(".")[-2]
+        if config.rope.style == "interleaved" and part in heads:
+            values = uninterleave(values, heads[part])
+        if config.architecture == "gemma3" and "norm" in name:
+            values = values - np.float32(1.0)
+        weights[folder_name(name, config.architecture)] = values
+    return weights
+
+
 def llama3_factors(scaling: Mapping[str, Any], head_width: int, base: float = 10000.0) -> Floats:
     """The `rope_freqs.weight` that llama.cpp's converter writes for llama3 scaling."""
     factors = []
@@ -310,15 +341,15 @@ def encode(values: Floats, dtype: str) -> bytes:
 def safetensors_bytes(weights: Mapping[str, Floats], *, dtype: str) -> bytes:
     """A safetensors file, laid out as the safetensors library does it."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    content = b""
+    content: list[bytes] = []
+    end = 0
     for name, values in weights.items():
-        data = encode(values, dtype)
-        places = [len(content), len(content) + len(data)]
+        content.append(encode(values, dtype))
+        places = [end, end := end + len(content[-1])]
         header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": places}
-        content += data
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + content
+    return len(text).to_bytes(8, "little") + text + b"".join(content)
 
 
 def write_shards(path: Path, weights: Mapping[str, Floats], *, dtype: str, num_shards: int = 1) -> None:

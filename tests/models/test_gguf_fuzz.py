@@ -5,7 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from helpers.tiny import TinyModel
+from helpers.tiny import LLAMA3, TinyModel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -45,15 +45,8 @@ class Whole(bytes):
 
 @pytest.fixture(scope="module", params=["llama", "gemma3"])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    scaling = {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    }
     model = TinyModel(
-        family=request.param, num_layers=1, rope_scaling=scaling if request.param == "llama" else None
+        family=request.param, num_layers=1, rope_scaling=LLAMA3 if request.param == "llama" else None
     )
     path = tmp_path_factory.mktemp("whole") / "model.gguf"
     return Whole(model.write_gguf(path, format="Q8_0").read_bytes())

@@ -1,22 +1,24 @@
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.quantise import quantise
-from helpers.tiny import FAMILIES, TinyModel, gguf_name, interleave
+from helpers.tiny import (
+    FAMILIES,
+    LLAMA3,
+    TinyModel,
+    dequantised,
+    gguf_name,
+    interleave,
+    uninterleave,
+    write_shards,
+)
 from safetensors.numpy import save_file
 
 from foredraft.kernels.formats import BLOCK, dequantize
 from foredraft.models.source import ModelSource, open_model
-
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
 
 
 def values(source: ModelSource, name: str) -> np.ndarray[Any, Any]:
@@ -118,3 +120,32 @@ def test_folder_and_gguf_describe_the_same_model(tmp_path: Path, family: str) ->
 def unscaled_frequencies(model: TinyModel) -> np.ndarray[Any, Any]:
     base = 1000000.0 if model.family == "gemma3" else 10000.0
     return base ** (-np.arange(0, model.head_width, 2) / model.head_width)
+
+
+def test_a_real_file_dequantised_to_a_folder(tmp_path: Path, smollm2_path: Path) -> None:
+    source = open_model(smollm2_path)
+    weights = dequantised(source, num_layers=2)
+    write_shards(tmp_path, weights, dtype="F32", num_shards=2)
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "max_position_embeddings": 8192,
+        "num_attention_heads": 9,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 3,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 100000.0,
+        "tie_word_embeddings": True,
+        "vocab_size": 49152,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    folder = open_model(tmp_path)
+    np.testing.assert_array_equal(
+        folder.config.rope.inverse_frequencies(), source.config.rope.inverse_frequencies()
+    )
+    for name in folder.tensors:
+        expected = values(source, name)
+        if "attn_q" in name or "attn_k" in name:
+            expected = uninterleave(expected, 9 if "attn_q" in name else 3)
+        np.testing.assert_array_equal(values(folder, name), expected)
