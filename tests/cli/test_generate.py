@@ -198,7 +198,7 @@ def test_ctrl_c_ends_quietly(models: Path) -> None:
         process.stdout.read(4)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=30)
-    # The fake tells when it was stopped in the middle of a computation, which is fine for a process that ends.
+    # The fake tells when it was stopped in the middle of something: fine for a process that ends.
     assert (process.returncode, error.replace(b"torn\n", b"")) == (130, b"")
 
 

