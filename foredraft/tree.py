@@ -40,9 +40,7 @@ class DraftTree:
             seen.add((parent, self.tokens[node]))
 
     @classmethod
-    def chain(
-        cls, root: int, tokens: tuple[int, ...] = (), confidence: tuple[float, ...] | None = None
-    ) -> "DraftTree":
+    def chain(cls, root: int, tokens: tuple[int, ...] = (), confidence: tuple[float, ...] | None = None) -> "DraftTree":
         """A tree without branches: `root`, then `tokens` one below the other. Without tokens: no draft."""
         return cls(
             tokens=(root, *tokens),

@@ -18,9 +18,7 @@ class PagedCache:
 
     def __init__(self, num_layers: int, num_kv_heads: int, head_width: int, dtype: type[np.generic]) -> None:
         self.storage = CacheStorage(num_layers, num_kv_heads, head_width, dtype)
-        self.pool = BlockPool(
-            self.storage.num_blocks, self.storage.grow, MAX_KEPT_POSITIONS // BLOCK_POSITIONS
-        )
+        self.pool = BlockPool(self.storage.num_blocks, self.storage.grow, MAX_KEPT_POSITIONS // BLOCK_POSITIONS)
 
     def open(self, tokens: Sequence[int]) -> CacheSequence:
         """A sequence for a request that begins with `tokens`; what is cached of them is taken over.

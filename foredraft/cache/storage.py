@@ -14,7 +14,12 @@ class CacheStorage:
     """
 
     def __init__(
-        self, num_layers: int, num_kv_heads: int, head_width: int, dtype: type[np.generic], num_blocks: int = 64
+        self,
+        num_layers: int,
+        num_kv_heads: int,
+        head_width: int,
+        dtype: type[np.generic],
+        num_blocks: int = 64,
     ) -> None:
         self.keys: NDArray[np.generic] = np.zeros(
             (num_layers, num_blocks, num_kv_heads, head_width, BLOCK_POSITIONS), dtype

@@ -59,9 +59,7 @@ def dequantize(data: Bytes, format: str, shape: tuple[int, ...]) -> Floats:
     """
     expected = num_bytes(format, shape)
     if data.dtype != np.uint8 or data.ndim != 1 or data.size != expected:
-        raise ValueError(
-            f"{format} of shape {shape} needs {expected} bytes of uint8, got {data.shape} {data.dtype}"
-        )
+        raise ValueError(f"{format} of shape {shape} needs {expected} bytes of uint8, got {data.shape} {data.dtype}")
     block_values, block_bytes = BLOCK[format]
     blocks = data.reshape(-1, block_bytes)
     out = np.empty((blocks.shape[0], block_values), dtype=np.float32)

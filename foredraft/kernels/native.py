@@ -52,9 +52,7 @@ class NativeKernels:
 
     def move_slots(self, storage: Storage, source: Sequence[int], target: Sequence[int]) -> None:
         """See `Kernels`."""
-        _native.move_slots(
-            storage.keys, storage.values, np.array(source, np.int32), np.array(target, np.int32)
-        )
+        _native.move_slots(storage.keys, storage.values, np.array(source, np.int32), np.array(target, np.int32))
 
     def pick(
         self,
@@ -144,12 +142,13 @@ class NativeOperations:
         """See `Operations`."""
         return self.program.rms_norm(x, weight, epsilon, _NONE if residual is None else residual)
 
-    def linear(self, x: int, matrices: Sequence[Matrix], residual: int | None = None) -> list[int]:
+    def linear(
+        self, x: int, matrices: Sequence[Matrix], residual: int | None = None, *, precise: bool = False
+    ) -> list[int]:
         """See `Operations`."""
         added = _NONE if residual is None else residual
-        return self.program.linear(
-            x, [(_native.pack(m.format, *m.shape, m.data, self.pool), m.bias, added) for m in matrices]
-        )
+        packed = [(_native.pack(m.format, *m.shape, m.data, self.pool), m.bias, added) for m in matrices]
+        return self.program.linear(x, packed, precise)
 
     def rope(self, x: int, num_heads: int, table: RopeTable) -> int:
         """See `Operations`."""

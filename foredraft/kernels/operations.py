@@ -63,8 +63,11 @@ class Operations(Protocol[B]):
         A row wider than the weight holds several vectors (heads), each normed by itself.
         """
 
-    def linear(self, x: B, matrices: Sequence[Matrix], residual: B | None = None) -> list[B]:
-        """x @ matrix.T + bias for each matrix; the residual is added to the only one."""
+    def linear(self, x: B, matrices: Sequence[Matrix], residual: B | None = None, *, precise: bool = False) -> list[B]:
+        """x @ matrix.T + bias for each matrix; the residual is added to the only one.
+
+        Kernels may round x to 8 bits for quantised matrices, and to 16 where `precise` is set.
+        """
 
     def rope(self, x: B, num_heads: int, table: RopeTable) -> B:
         """Turn each head by its row's position. `x` itself may be changed and must not be used again."""

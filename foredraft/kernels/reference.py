@@ -83,17 +83,19 @@ class ReferenceOperations:
 
     def embed(self, matrix: Matrix, scale: float) -> Values:
         """See `Operations`."""
-        return self._dense(matrix)[self._batch.tokens_N] * np.float32(scale)
+        return np.asarray(self._dense(matrix)[self._batch.tokens_N] * np.float32(scale))
 
     def rms_norm(self, x: Values, weight: Floats, epsilon: float, residual: Values | None = None) -> Values:
         """See `Operations`."""
         vectors = x.reshape(len(x), -1, len(weight))
         mean = np.mean(vectors**2, axis=-1, keepdims=True)
         normed = (vectors / np.sqrt(mean + np.float32(epsilon)) * weight).reshape(x.shape)
-        return normed if residual is None else residual + normed
+        return np.asarray(normed if residual is None else residual + normed)
 
-    def linear(self, x: Values, matrices: Sequence[Matrix], residual: Values | None = None) -> list[Values]:
-        """See `Operations`."""
+    def linear(
+        self, x: Values, matrices: Sequence[Matrix], residual: Values | None = None, *, precise: bool = False
+    ) -> list[Values]:
+        """See `Operations`; here every product is precise."""
         results = [x @ self._dense(m).T + (0 if m.bias is None else m.bias) for m in matrices]
         if residual is not None:
             [only] = results

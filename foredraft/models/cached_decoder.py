@@ -33,9 +33,7 @@ class CachedDecoder:
     def __init__(self, config: ModelConfig, forward: Forward, kernels: Kernels) -> None:
         self.config = config
         self.kernels = kernels
-        self.cache = PagedCache(
-            config.num_layers, config.num_kv_heads, config.head_width, kernels.cache_dtype
-        )
+        self.cache = PagedCache(config.num_layers, config.num_kv_heads, config.head_width, kernels.cache_dtype)
         self._forward = forward
 
     def forward(self, entries: Sequence[Entry]) -> list[Floats]:

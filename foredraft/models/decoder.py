@@ -90,9 +90,7 @@ def decode(
     return results
 
 
-def _attention(
-    config: ModelConfig, index: int, layer: LayerWeights, table: RopeTable, ops: Operations[B], x: B
-) -> B:
+def _attention(config: ModelConfig, index: int, layer: LayerWeights, table: RopeTable, ops: Operations[B], x: B) -> B:
     shape = AttentionShape(
         layer=index,
         num_heads=config.num_heads,
@@ -103,7 +101,8 @@ def _attention(
         softcap=config.attention_softcap or 0.0,
     )
     normed = ops.rms_norm(x, layer.attention_norm, config.norm_epsilon)
-    queries, keys, values = ops.linear(normed, [layer.query, layer.key, layer.value])
+    # The softmax makes much of small errors in queries and keys: they alone cause most of the error in the logits.
+    queries, keys, values = ops.linear(normed, [layer.query, layer.key, layer.value], precise=True)
     if layer.query_norm is not None:
         queries = ops.rms_norm(queries, layer.query_norm, config.norm_epsilon)
     if layer.key_norm is not None:
@@ -121,9 +120,7 @@ def _feed_forward(config: ModelConfig, layer: LayerWeights, ops: Operations[B], 
     return _added(config, layer.down, layer.post_ffn_norm, ops, inner, x)
 
 
-def _added(
-    config: ModelConfig, matrix: Matrix, post_norm: Floats | None, ops: Operations[B], y: B, x: B
-) -> B:
+def _added(config: ModelConfig, matrix: Matrix, post_norm: Floats | None, ops: Operations[B], y: B, x: B) -> B:
     """x + matrix @ y, the product normed first where the family does so."""
     if post_norm is None:
         [total] = ops.linear(y, [matrix], residual=x)

@@ -1,0 +1,36 @@
+"""Several drafters in order of preference: the first that has a proposal is taken."""
+
+from collections.abc import Sequence
+
+from foredraft.drafters.base import Drafter, RequestView, no_draft
+from foredraft.tree import DraftTree
+
+
+class FirstDrafter:
+    """Asks its drafters one after the other, each only for the requests the ones before had nothing for."""
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self._drafters = drafters
+        self.name = ",".join(drafter.name for drafter in drafters)
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[DraftTree]:
+        """See `Drafter`."""
+        trees = {request.id: no_draft(request) for request in requests}
+        open_ = [(r, b) for r, b in zip(requests, budgets, strict=True) if b > 0]
+        for drafter in self._drafters:
+            if not open_:
+                break
+            proposals = drafter.propose([r for r, _ in open_], [b for _, b in open_])
+            trees |= {r.id: tree for (r, _), tree in zip(open_, proposals, strict=True)}
+            open_ = [(r, b) for r, b in open_ if not trees[r.id].num_draft_tokens]
+        return [trees[request.id] for request in requests]
+
+    def observe(self, requests: Sequence[RequestView]) -> None:
+        """See `Drafter`."""
+        for drafter in self._drafters:
+            drafter.observe(requests)
+
+    def forget(self, request_id: int) -> None:
+        """See `Drafter`."""
+        for drafter in self._drafters:
+            drafter.forget(request_id)

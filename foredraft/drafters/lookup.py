@@ -1,0 +1,78 @@
+"""Drafts copied from the text so far: what followed the last time the same few tokens stood there.
+
+Source: Saxena, "Prompt Lookup Decoding" (2023); the index is ours, and grows with the text instead of searching it.
+"""
+
+from collections.abc import Sequence
+
+from foredraft.drafters.base import RequestView, no_draft
+from foredraft.tree import DraftTree
+
+LONGEST_MATCH = 5
+SHORTEST_MATCH = 2
+
+
+class LookupDrafter:
+    """Finds the longest match of the last 5 to 2 tokens, most recent first, in prompt and output.
+
+    Time per round does not depend on the length of the text: every n-gram's last place is in a table.
+    """
+
+    name = "lookup"
+
+    def __init__(self) -> None:
+        self._indexes: dict[int, _NgramIndex] = {}
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[DraftTree]:
+        """See `Drafter`."""
+        return [
+            self._propose_one(request, budget) if budget > 0 else no_draft(request)
+            for request, budget in zip(requests, budgets, strict=True)
+        ]
+
+    def _propose_one(self, request: RequestView, budget: int) -> DraftTree:
+        index = self._indexes.setdefault(request.id, _NgramIndex())
+        index.extend(request.tokens)
+        length, start = index.find(request.tokens)
+        if not length:
+            return no_draft(request)
+        drafted = _copied(request.tokens, start, budget)
+        # Longer matches are right more often; the true chance is for a planner to learn.
+        confidence = 1.0 - 1.0 / (length + 1)
+        return DraftTree.chain(request.tokens[-1], drafted, (confidence,) * len(drafted))
+
+    def observe(self, requests: Sequence[RequestView]) -> None:
+        """Nothing to do: the index follows the text at the next proposal."""
+
+    def forget(self, request_id: int) -> None:
+        """See `Drafter`."""
+        self._indexes.pop(request_id, None)
+
+
+def _copied(tokens: Sequence[int], start: int, budget: int) -> tuple[int, ...]:
+    """`budget` tokens from `start` on; where the text ends in the middle, the copy goes on with itself."""
+    period = len(tokens) - start
+    return tuple(tokens[start + i % period] for i in range(budget))
+
+
+class _NgramIndex:
+    """Where each n-gram of a growing text last ended, the end of the text itself left out."""
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[int, ...], int] = {}
+        self._num_indexed = 0
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Take in n-grams that end before the last token; those that end with it are what is searched for."""
+        for end in range(max(self._num_indexed, 1), len(tokens)):
+            for length in range(SHORTEST_MATCH, min(LONGEST_MATCH, end) + 1):
+                self._ends[tuple(tokens[end - length : end])] = end
+        self._num_indexed = len(tokens)
+
+    def find(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """Length of the longest known n-gram that the text ends with, and where it went on; (0, 0): none."""
+        for length in range(min(LONGEST_MATCH, len(tokens)), SHORTEST_MATCH - 1, -1):
+            end = self._ends.get(tuple(tokens[-length:]))
+            if end is not None:
+                return length, end
+        return 0, 0

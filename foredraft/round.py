@@ -1,0 +1,89 @@
+"""START HERE: one round of speculative decoding.
+
+                 budget               DraftTree               logits                 accepted path
+      planner  ---------->  drafter  ----------->  verifier  ---------->  acceptor  -------------->  commit to cache
+         ^                 propose()             one target forward      pure arithmetic             drafter.observe()
+         +-------------------------------------- what was proposed, accepted, and what it cost <-----------+
+
+Every draft is a tree; *no draft* is a tree that holds only its root. So plain decoding is this same round with the
+drafter that proposes nothing, and emits one token: the bonus.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from foredraft.accept import walk
+from foredraft.cache import CacheSequence
+from foredraft.drafters.base import Drafter, no_draft
+from foredraft.kernels.operations import Floats
+from foredraft.planner import FixedPlanner
+from foredraft.sampling import SamplingParams
+from foredraft.tree import DraftTree
+from foredraft.verify import Verifier, usable_part
+
+
+@dataclass
+class RoundRequest:
+    """A request as rounds see it. Between rounds the cache holds all tokens but the last, which is the root.
+
+    max_length: most tokens, prompt included, that the request can come to.
+    """
+
+    id: int
+    tokens: list[int]
+    num_prompt_tokens: int
+    params: SamplingParams
+    max_length: int
+    sequence: CacheSequence
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What a round did for one request. accepted: drafted tokens that the target agreed with and that were kept."""
+
+    num_draft_tokens: int
+    num_accepted_tokens: int
+
+
+Emit = Callable[[RoundRequest, tuple[int, ...]], int]
+"""Appends emitted tokens to a request and returns how many it kept: fewer than all where the request ends."""
+
+
+def run_round(
+    requests: Sequence[RoundRequest], drafter: Drafter, planner: FixedPlanner, verifier: Verifier, emit: Emit
+) -> list[RoundResult]:
+    """Draft, verify, accept and commit once for every request."""
+    trees = _draft(requests, drafter, planner, verifier)
+    logits = verifier.verify([request.sequence for request in requests], trees)
+    results = [
+        _accept(request, tree, logits_NV, verifier, emit)
+        for request, tree, logits_NV in zip(requests, trees, logits, strict=True)
+    ]
+    drafter.observe(requests)
+    return results
+
+
+def _draft(
+    requests: Sequence[RoundRequest], drafter: Drafter, planner: FixedPlanner, verifier: Verifier
+) -> list[DraftTree]:
+    budgets = planner.budgets(requests)
+    if not any(budgets):
+        return [no_draft(request) for request in requests]
+    proposals = drafter.propose(requests, budgets)
+    return [
+        usable_part(tree, budget=budget, vocab_size=verifier.vocab_size)
+        for tree, budget in zip(proposals, budgets, strict=True)
+    ]
+
+
+def _accept(request: RoundRequest, tree: DraftTree, logits_NV: Floats, verifier: Verifier, emit: Emit) -> RoundResult:
+    length = len(request.tokens)
+
+    def target_token(node: int) -> int:
+        return verifier.target_token(logits_NV[node], request.params, length + tree.depths[node])
+
+    accepted = walk(tree, target_token)
+    num_kept = emit(request, accepted.tokens(tree))
+    # The last token kept is the next root: it is not cached yet, even where it was a node of the tree.
+    verifier.commit(request.sequence, tree, accepted.path[: num_kept - 1])
+    return RoundResult(tree.num_draft_tokens, min(accepted.num_accepted, num_kept))

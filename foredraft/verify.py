@@ -1,0 +1,70 @@
+"""Verification: one forward pass of the target over the draft trees of all requests."""
+
+from collections.abc import Sequence
+
+from foredraft.cache import CacheSequence
+from foredraft.kernels.operations import Floats
+from foredraft.models.cached_decoder import CachedDecoder, Entry
+from foredraft.sampling import SamplingParams
+from foredraft.tree import DraftTree
+
+
+class Verifier:
+    """The target: runs trees, chooses its own token after a node, and keeps what was accepted.
+
+    vocab_size: the real tokens; a model may have logits for padding beyond them, which are never chosen.
+    """
+
+    def __init__(self, decoder: CachedDecoder, vocab_size: int) -> None:
+        self._decoder = decoder
+        self.vocab_size = vocab_size
+
+    def open(self, tokens: Sequence[int]) -> tuple[CacheSequence, int]:
+        """Cache all of a prompt but its last token, which is the first root.
+
+        Returns the sequence, and how many of the tokens were in the cache already.
+        """
+        sequence = self._decoder.cache.open(tokens)
+        num_cached = len(sequence)
+        self._decoder.prefill(sequence, tokens[num_cached:-1])
+        return sequence, num_cached
+
+    def verify(self, sequences: Sequence[CacheSequence], trees: Sequence[DraftTree]) -> list[Floats]:
+        """Logits [nodes, V] of each tree. They are views that are valid until the next pass."""
+        entries = [Entry(sequence, tree) for sequence, tree in zip(sequences, trees, strict=True)]
+        return [logits[:, : self.vocab_size] for logits in self._decoder.forward(entries)]
+
+    def target_token(self, logits_V: Floats, params: SamplingParams, position: int) -> int:
+        """The token the target chooses: a fixed one, since the noise depends on seed and position alone."""
+        [token] = self._decoder.kernels.pick(
+            logits_V,
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            noise=(params.seed or 0, 0, position),
+        )
+        return token
+
+    def commit(self, sequence: CacheSequence, tree: DraftTree, path: Sequence[int]) -> None:
+        """Keep the root and the accepted nodes; everything else is forgotten."""
+        self._decoder.commit(sequence, tree, path)
+
+
+def usable_part(tree: DraftTree, *, budget: int, vocab_size: int) -> DraftTree:
+    """The tree without what must not reach the target: ids outside the vocabulary, and nodes beyond the budget.
+
+    A node goes together with everything below it. A drafter's mistake thus costs speed, nothing else.
+    """
+    if tree.num_draft_tokens <= budget and all(0 <= token < vocab_size for token in tree.tokens[1:]):
+        return tree
+    kept: dict[int, int] = {0: 0}
+    for node in range(1, tree.num_nodes):
+        fits = len(kept) <= budget and 0 <= tree.tokens[node] < vocab_size
+        if fits and tree.parents[node] in kept:
+            kept[node] = len(kept)
+    return DraftTree(
+        tokens=tuple(tree.tokens[node] for node in kept),
+        parents=tuple(-1 if node == 0 else kept[tree.parents[node]] for node in kept),
+        confidence=tuple(tree.confidence[node] for node in kept),
+    )
