@@ -107,13 +107,13 @@ class LLM:
 
     def _chunks(self, request: Request) -> Iterator[Chunk]:
         try:
-            while not request.finished:
+            completion: Completion | None = None
+            while completion is None:
                 self._engine.step()
                 text, token_ids = request.take_new()
-                if request.finished:
-                    yield Chunk(text, token_ids, self._completion(request))
-                elif token_ids:
-                    yield Chunk(text, token_ids)
+                completion = self._completion(request) if request.finished else None
+                if completion is not None or token_ids:
+                    yield Chunk(text, token_ids, completion)
         finally:
             self._engine.release(request)
 

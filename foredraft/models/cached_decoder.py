@@ -1,5 +1,6 @@
 """A decoder with its cache: runs trees of tokens, a chain being the plainest, for several requests at once."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -75,6 +76,23 @@ class CachedDecoder:
         result = np.array(logits)
         sequence.close()
         return result
+
+
+    def time_forward(self, *, num_tokens: int, context: int = 0) -> float:
+        """Seconds that one forward pass of a chain of `num_tokens` takes behind `context` cached tokens.
+
+        All logits are computed, as in verification. The tokens mean nothing; what they are costs nothing either.
+        """
+        filler = [index % self.config.vocab_size for index in range(context + num_tokens)]
+        sequence = self.cache.open(filler[: context + 1])
+        self.prefill(sequence, filler[len(sequence) : context])
+        root, *rest = filler[context:]
+        tree = DraftTree.chain(root, tuple(rest))
+        started = time.perf_counter()
+        self.forward([Entry(sequence, tree)])
+        elapsed = time.perf_counter() - started
+        sequence.close()
+        return elapsed
 
 
 def _split(entries: Sequence[Entry], results: Mapping[str, Floats]) -> list[Floats]:
