@@ -31,7 +31,9 @@ using FloatsOut = nb::ndarray<nb::numpy, const float, nb::ndim<2>>;
 
 void check_size(const BytesIn& data, Format format, size_t outputs, size_t inputs) {
   const size_t block = static_cast<size_t>(info(format).values_per_block);
-  if (inputs == 0 || inputs % block != 0 || data.size() != outputs * row_bytes(format, inputs)) {
+  const bool whole = inputs != 0 && inputs % block == 0 && inputs / block <= data.size();
+  const size_t row = whole ? row_bytes(format, inputs) : 0;
+  if (row == 0 || data.size() % row != 0 || data.size() / row != outputs) {  // no product that could overflow
     throw std::invalid_argument("the data of a weight does not have the size its shape asks for");
   }
 }
@@ -65,12 +67,19 @@ int embed(Program& program, const std::string& format_name, size_t vocabulary, s
 
 using LinearIn = std::tuple<std::shared_ptr<Weight>, std::optional<FloatsIn>, int>;
 
-std::vector<int> linear(Program& program, int input, const std::vector<LinearIn>& matrices) {
+std::vector<int> linear(Program& program, int input, const std::vector<LinearIn>& matrices, bool precise) {
   std::vector<Linear> list;
   for (const auto& [weight, bias, residual] : matrices) {
     list.push_back({weight, bias ? to_vector(*bias) : std::vector<float>(), residual});
   }
-  return program.linear(input, std::move(list));
+  return program.linear(input, std::move(list), precise);
+}
+
+// Keys are [layers][blocks][heads][width][16], values [layers][blocks][heads][16][width].
+void check_pair(const Cache& keys, const Cache& values) {
+  bool good = keys.shape(4) == kBlockPositions && values.shape(3) == keys.shape(4) && values.shape(4) == keys.shape(3);
+  for (size_t i = 0; i < 3; ++i) good = good && keys.shape(i) == values.shape(i);
+  if (!good) throw std::invalid_argument("the shapes of the cache's keys and values do not fit together");
 }
 
 void run(Program& program, const IntsIn& tokens, const IntsIn& positions, const IntsIn& requests, const IntsIn& slots,
@@ -116,14 +125,19 @@ void run(Program& program, const IntsIn& tokens, const IntsIn& positions, const 
   batch.values = values.data();
   batch.num_blocks = keys.shape(1);
   program.check_cache(keys.shape(0), keys.shape(2), keys.shape(3) * keys.shape(4));
-  if (values.size() != keys.size()) throw std::invalid_argument("keys and values must have the same size");
+  check_pair(keys, values);
   nb::gil_scoped_release unlocked;
   program.run(batch);
 }
 
-FloatsOut result(nb::handle self, int buffer) {
-  const Program& program = nb::cast<const Program&>(self);
-  return FloatsOut(program.result(buffer), {program.result_rows(buffer), program.width(buffer)}, self);
+FloatsOut result(const Program& program, int buffer) {
+  // The array shares the memory, so that it stays readable when a later, larger run moves to another.
+  using Shared = std::shared_ptr<const float[]>;
+  auto shared = std::make_unique<Shared>(program.result(buffer));
+  const float* const data = shared->get();
+  const nb::capsule owner(shared.get(), [](void* p) noexcept { delete static_cast<Shared*>(p); });
+  shared.release();
+  return FloatsOut(data, {program.result_rows(buffer), program.width(buffer)}, owner);
 }
 
 SamplingRule rule(double temperature, int64_t top_k, double top_p, double min_p, uint64_t seed, uint32_t choice,
@@ -135,9 +149,8 @@ SamplingRule rule(double temperature, int64_t top_k, double top_p, double min_p,
 void move_slots(Cache keys, Cache values, const IntsIn& from, const IntsIn& to) {
   const size_t layers = keys.shape(0), blocks = keys.shape(1), heads = keys.shape(2);
   const size_t width = keys.shape(3), lanes = keys.shape(4);
-  if (lanes != kBlockPositions || values.size() != keys.size() || from.size() != to.size()) {
-    throw std::invalid_argument("move_slots: shapes do not agree");
-  }
+  check_pair(keys, values);
+  if (from.size() != to.size()) throw std::invalid_argument("move_slots: source and target differ in size");
   for (size_t i = 0; i < from.size(); ++i) {
     const int32_t most = static_cast<int32_t>(blocks * lanes);
     const int32_t source = from.data()[i], target = to.data()[i];
@@ -171,31 +184,35 @@ void dequantize(const std::string& format_name, const BytesIn& data, size_t inpu
 }  // namespace
 }  // namespace foredraft
 
+// noconvert: a copy made to convert an array would swallow what is written to it, or cut ids down to 32 bits.
 NB_MODULE(_native, m) {
   using namespace foredraft;
   nb::class_<ThreadPool>(m, "ThreadPool")
       .def(nb::init<int>(), "num_threads"_a)
       .def_prop_ro("num_threads", &ThreadPool::num_threads);
   nb::class_<Kernels>(m, "Kernels").def_prop_ro("name", [](const Kernels& k) { return k.name; });
-  m.def("select_kernels", [](const std::string& isa) { return &select_kernels(isa.c_str()); }, "isa"_a,
+  m.def("select_kernels", [](const std::string& isa) { return &select_kernels(isa); }, "isa"_a,
         nb::rv_policy::reference);
+  m.def("available_kernels", &available_kernels);
   nb::class_<Weight>(m, "Weight")
       .def_prop_ro("num_bytes", &Weight::num_bytes)
       .def_prop_ro("outputs", &Weight::outputs)
       .def_prop_ro("inputs", &Weight::inputs);
-  m.def("pack", &pack, "format"_a, "outputs"_a, "inputs"_a, "data"_a, "pool"_a);
-  m.def("dequantize", &foredraft::dequantize, "format"_a, "data"_a, "inputs"_a, "out"_a);
-  m.def("move_slots", &move_slots, "keys"_a, "values"_a, "source"_a, "target"_a);
+  m.def("pack", &pack, "format"_a, "outputs"_a, "inputs"_a, nb::arg("data").noconvert(), "pool"_a);
+  m.def("dequantize", &foredraft::dequantize, "format"_a, nb::arg("data").noconvert(), "inputs"_a,
+        nb::arg("out").noconvert());
+  m.def("move_slots", &move_slots, nb::arg("keys").noconvert(), nb::arg("values").noconvert(),
+        nb::arg("source").noconvert(), nb::arg("target").noconvert());
 
   nb::class_<Program>(m, "Program")
       .def("__init__", [](Program* self, std::shared_ptr<ThreadPool> pool, const Kernels& kernels) {
         new (self) Program(std::move(pool), kernels);
       }, "pool"_a, "kernels"_a)
-      .def("embed", &embed, "format"_a, "vocabulary"_a, "width"_a, "data"_a, "scale"_a)
+      .def("embed", &embed, "format"_a, "vocabulary"_a, "width"_a, nb::arg("data").noconvert(), "scale"_a)
       .def("rms_norm", [](Program& p, int input, const FloatsIn& weight, float epsilon, int residual) {
         return p.rms_norm(input, to_vector(weight), epsilon, residual);
       }, "input"_a, "weight"_a, "epsilon"_a, "residual"_a)
-      .def("linear", &linear, "input"_a, "matrices"_a)
+      .def("linear", &linear, "input"_a, "matrices"_a, "precise"_a = false)
       .def("add_rope_table", [](Program& p, const FloatsIn& frequencies, float magnitude) {
         return p.add_rope_table(to_vector(frequencies), magnitude);
       }, "inverse_frequencies"_a, "magnitude"_a)
@@ -214,8 +231,11 @@ NB_MODULE(_native, m) {
       .def("select", &Program::select, "input"_a)
       .def("keep", &Program::keep, "buffer"_a)
       .def("finish", &Program::finish)
-      .def("run", &run, "tokens"_a, "positions"_a, "requests"_a, "slots"_a, "prefix_lengths"_a, "tail_offsets"_a,
-           "tail_slots"_a, "table_offsets"_a, "block_tables"_a, "selected_rows"_a, "keys"_a, "values"_a)
+      .def("run", &run, nb::arg("tokens").noconvert(), nb::arg("positions").noconvert(),
+           nb::arg("requests").noconvert(), nb::arg("slots").noconvert(), nb::arg("prefix_lengths").noconvert(),
+           nb::arg("tail_offsets").noconvert(), nb::arg("tail_slots").noconvert(),
+           nb::arg("table_offsets").noconvert(), nb::arg("block_tables").noconvert(),
+           nb::arg("selected_rows").noconvert(), nb::arg("keys").noconvert(), nb::arg("values").noconvert())
       .def("result", &result, "buffer"_a)
       .def("set_profiling", &Program::set_profiling, "on"_a)
       .def("profile", &Program::profile);

@@ -71,10 +71,12 @@ class RmsNorm final : public Operation {
   float epsilon_;
 };
 
+// Integer weights take activations as bytes. A precise operation takes them as two bytes, the second for what the
+// first leaves over, as if each row were two whose products are added.
 class LinearOperation final : public Operation {
  public:
-  LinearOperation(int input, std::vector<Linear> matrices, std::vector<int> outs)
-      : input_(input), matrices_(std::move(matrices)), outs_(std::move(outs)) {
+  LinearOperation(int input, std::vector<Linear> matrices, bool precise, std::vector<int> outs)
+      : input_(input), matrices_(std::move(matrices)), outs_(std::move(outs)), parts_(precise ? 2 : 1) {
     reads = {input};
     writes = outs_;
     for (const Linear& m : matrices_) {
@@ -107,14 +109,21 @@ class LinearOperation final : public Operation {
     const float* const x = c.buffer(input_);
     Rows rows{x, nullptr, nullptr, nullptr, nullptr, inputs};
     if (!quantized_) return rows;
-    const size_t groups = inputs / kGroup;
-    bytes_.resize(num_rows * inputs);
-    scales_.resize(num_rows * groups);
-    sums32_.resize(num_rows * groups);
-    sums16_.resize(num_rows * groups * 2);
-    for_rows(c.pool(), num_rows, inputs, [&](size_t r) {
-      c.kernels().quantize_row(x + r * inputs, inputs, bytes_.data() + r * inputs, scales_.data() + r * groups,
-                               sums32_.data() + r * groups, sums16_.data() + r * groups * 2);
+    const size_t groups = inputs / kGroup, byte_rows = num_rows * parts_;
+    bytes_.resize(byte_rows * inputs);
+    scales_.resize(byte_rows * groups);
+    sums32_.resize(byte_rows * groups);
+    sums16_.resize(byte_rows * groups * 2);
+    rests_.resize(parts_ > 1 ? num_rows * inputs : 0);
+    for_rows(c.pool(), num_rows, inputs * parts_, [&](size_t r) {
+      quantize(c, x + r * inputs, inputs, r * parts_);
+      if (parts_ == 1) return;
+      float* const rest = rests_.data() + r * inputs;
+      for (size_t i = 0; i < inputs; ++i) {
+        rest[i] = x[r * inputs + i] -
+                  scales_[r * parts_ * groups + i / kGroup] * static_cast<float>(bytes_[r * parts_ * inputs + i]);
+      }
+      quantize(c, rest, inputs, r * parts_ + 1);
     });
     rows.bytes = bytes_.data();
     rows.scales = scales_.data();
@@ -123,15 +132,22 @@ class LinearOperation final : public Operation {
     return rows;
   }
 
-  static Rows from_row(const Rows& all, size_t first) {
-    const size_t groups = all.inputs / kGroup;
+  void quantize(const Context& c, const float* x, size_t inputs, size_t row) {
+    const size_t groups = inputs / kGroup;
+    c.kernels().quantize_row(x, inputs, bytes_.data() + row * inputs, scales_.data() + row * groups,
+                             sums32_.data() + row * groups, sums16_.data() + row * groups * 2);
+  }
+
+  // All rows from `first` on; the byte rows begin at first * parts_.
+  Rows from_row(const Rows& all, size_t first) const {
+    const size_t groups = all.inputs / kGroup, byte_row = first * parts_;
     Rows rows = all;
     rows.values += first * all.inputs;
     if (all.bytes) {
-      rows.bytes += first * all.inputs;
-      rows.scales += first * groups;
-      rows.sums32 += first * groups;
-      rows.sums16 += first * groups * 2;
+      rows.bytes += byte_row * all.inputs;
+      rows.scales += byte_row * groups;
+      rows.sums32 += byte_row * groups;
+      rows.sums16 += byte_row * groups * 2;
     }
     return rows;
   }
@@ -155,7 +171,22 @@ class LinearOperation final : public Operation {
     if (matrix.residual >= 0) output.residual = c.buffer(matrix.residual) + first * outputs + channel;
     if (!matrix.bias.empty()) output.bias = matrix.bias.data() + channel;
     output.channels = static_cast<int>(outputs - channel < kTile ? outputs - channel : kTile);
-    c.kernels().matmul_tile[static_cast<int>(matrix.weight->format())](matrix.weight->tile(tile), rows, count, output);
+    const auto multiply_rows = c.kernels().matmul_tile[static_cast<int>(matrix.weight->format())];
+    if (parts_ == 1 || is_dense(matrix.weight->format())) {
+      multiply_rows(matrix.weight->tile(tile), rows, count, output);
+      return;
+    }
+    float products[2 * kRowBlock * kTile];
+    Output both{products, nullptr, nullptr, kTile, output.channels};
+    multiply_rows(matrix.weight->tile(tile), rows, 2 * count, both);
+    for (size_t r = 0; r < count; ++r) {
+      for (size_t ch = 0; ch < static_cast<size_t>(output.channels); ++ch) {
+        float v = products[2 * r * kTile + ch] + products[(2 * r + 1) * kTile + ch];
+        if (output.bias) v += output.bias[ch];
+        if (output.residual) v += output.residual[r * outputs + ch];
+        output.out[r * outputs + ch] = v;
+      }
+    }
   }
 
   int input_;
@@ -163,8 +194,9 @@ class LinearOperation final : public Operation {
   std::vector<int> outs_;
   size_t num_tiles_ = 0;
   bool quantized_ = false;
+  size_t parts_;  // byte rows a row is split into
   std::vector<int8_t> bytes_;
-  std::vector<float> scales_, sums32_, sums16_;
+  std::vector<float> scales_, sums32_, sums16_, rests_;
 };
 
 class Rope final : public Operation {
@@ -238,8 +270,9 @@ std::unique_ptr<Operation> make_embed(Format format, std::shared_ptr<const uint8
 std::unique_ptr<Operation> make_rms_norm(int input, std::vector<float> weight, float epsilon, int residual, int out) {
   return std::make_unique<RmsNorm>(input, std::move(weight), epsilon, residual, out);
 }
-std::unique_ptr<Operation> make_linear(int input, std::vector<Linear> matrices, std::vector<int> outs) {
-  return std::make_unique<LinearOperation>(input, std::move(matrices), std::move(outs));
+std::unique_ptr<Operation> make_linear(int input, std::vector<Linear> matrices, bool precise,
+                                       std::vector<int> outs) {
+  return std::make_unique<LinearOperation>(input, std::move(matrices), precise, std::move(outs));
 }
 std::unique_ptr<Operation> make_rope(int buffer, int num_heads, int table, RopeStyle style) {
   return std::make_unique<Rope>(buffer, num_heads, table, style);

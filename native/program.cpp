@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <stdexcept>
@@ -23,8 +24,12 @@ Program::~Program() = default;
 
 // --- recording ------------------------------------------------------------------------------------------------------
 
-int Program::new_buffer(size_t width, bool selected) {
+void Program::check_open() const {
   if (finished_) throw std::invalid_argument("the program is finished; nothing can be added");
+}
+
+int Program::new_buffer(size_t width, bool selected) {
+  check_open();
   Buffer buffer;
   buffer.width = width;
   buffer.selected = selected;
@@ -32,7 +37,10 @@ int Program::new_buffer(size_t width, bool selected) {
   return static_cast<int>(buffers_.size()) - 1;
 }
 
-void Program::record(std::unique_ptr<Operation> operation) { operations_.push_back(std::move(operation)); }
+void Program::record(std::unique_ptr<Operation> operation) {
+  check_open();
+  operations_.push_back(std::move(operation));
+}
 
 void Program::check(int buffer, const char* what) const {
   if (buffer < 0 || static_cast<size_t>(buffer) >= buffers_.size()) {
@@ -40,9 +48,22 @@ void Program::check(int buffer, const char* what) const {
   }
 }
 
+void Program::check_same_rows(int a, int b, const char* what) const {
+  if (buffers_[static_cast<size_t>(a)].selected != buffers_[static_cast<size_t>(b)].selected) {
+    throw std::invalid_argument(std::string(what) + ": one buffer has all rows, the other only the selected ones");
+  }
+}
+
+void Program::check_all_rows(int buffer, const char* what) const {
+  if (buffers_[static_cast<size_t>(buffer)].selected) {
+    throw std::invalid_argument(std::string(what) + ": the buffer has only the selected rows");
+  }
+}
+
 int Program::embed(Format format, std::shared_ptr<const uint8_t> data, size_t vocabulary, size_t width, float scale) {
   const size_t block = static_cast<size_t>(info(format).values_per_block);
   if (width == 0 || width % block != 0) throw std::invalid_argument("embed: the width must fill whole blocks");
+  if (vocabulary_ != 0 && vocabulary_ != vocabulary) throw std::invalid_argument("embed: two sizes of vocabulary");
   vocabulary_ = vocabulary;
   const int out = new_buffer(width, false);
   record(make_embed(format, std::move(data), width, scale, out));
@@ -57,17 +78,18 @@ int Program::rms_norm(int input, std::vector<float> weight, float epsilon, int r
   if (residual >= 0) {
     check(residual, "rms_norm residual");
     if (width(residual) != width(input)) throw std::invalid_argument("rms_norm: the residual has another width");
+    check_same_rows(input, residual, "rms_norm residual");
   }
   const int out = new_buffer(width(input), buffers_[static_cast<size_t>(input)].selected);
   record(make_rms_norm(input, std::move(weight), epsilon, residual, out));
   return out;
 }
 
-std::vector<int> Program::linear(int input, std::vector<Linear> matrices) {
+std::vector<int> Program::linear(int input, std::vector<Linear> matrices, bool precise) {
   check(input, "linear");
   if (matrices.empty()) throw std::invalid_argument("linear: no matrix");
-  std::vector<int> outs;
   for (const Linear& m : matrices) {
+    if (!m.weight) throw std::invalid_argument("linear: a weight is missing");
     if (m.weight->inputs() != width(input)) throw std::invalid_argument("linear: the weight has another width");
     if (!m.bias.empty() && m.bias.size() != m.weight->outputs()) {
       throw std::invalid_argument("linear: the bias has another width");
@@ -75,20 +97,26 @@ std::vector<int> Program::linear(int input, std::vector<Linear> matrices) {
     if (m.residual >= 0) {
       check(m.residual, "linear residual");
       if (width(m.residual) != m.weight->outputs()) throw std::invalid_argument("linear: the residual has another width");
+      check_same_rows(input, m.residual, "linear residual");
     }
+  }
+  std::vector<int> outs;
+  for (const Linear& m : matrices) {
     outs.push_back(new_buffer(m.weight->outputs(), buffers_[static_cast<size_t>(input)].selected));
   }
-  record(make_linear(input, std::move(matrices), outs));
+  record(make_linear(input, std::move(matrices), precise, outs));
   return outs;
 }
 
 int Program::add_rope_table(std::vector<float> inverse_frequencies, float magnitude) {
+  check_open();
   rope_tables_.push_back({std::move(inverse_frequencies), magnitude, {}, {}});
   return static_cast<int>(rope_tables_.size()) - 1;
 }
 
 void Program::rope(int buffer, int num_heads, int table, RopeStyle style) {
   check(buffer, "rope");
+  check_all_rows(buffer, "rope");
   if (table < 0 || static_cast<size_t>(table) >= rope_tables_.size()) throw std::invalid_argument("rope: no such table");
   const size_t rotated = 2 * rope_tables_[static_cast<size_t>(table)].inverse_frequencies.size();
   if (num_heads <= 0 || width(buffer) % static_cast<size_t>(num_heads) != 0 ||
@@ -102,6 +130,7 @@ int Program::attention(int queries, int keys, int values, const AttentionShape& 
   check(queries, "attention queries");
   check(keys, "attention keys");
   check(values, "attention values");
+  for (int b : {queries, keys, values}) check_all_rows(b, "attention");
   if (shape.head_width <= 0 || shape.head_width % 16 != 0) {
     throw std::invalid_argument("attention: the head width must be a multiple of 16");
   }
@@ -123,6 +152,7 @@ int Program::gated(int gate, int up, Activation activation) {
   check(gate, "gated");
   check(up, "gated");
   if (width(gate) != width(up)) throw std::invalid_argument("gated: gate and up have different widths");
+  check_same_rows(gate, up, "gated");
   const int out = new_buffer(width(gate), buffers_[static_cast<size_t>(gate)].selected);
   record(make_gated(gate, up, activation, out));
   return out;
@@ -130,6 +160,7 @@ int Program::gated(int gate, int up, Activation activation) {
 
 int Program::select(int input) {
   check(input, "select");
+  check_all_rows(input, "select");
   const int out = new_buffer(width(input), true);
   record(make_select(input, out));
   return out;
@@ -137,11 +168,13 @@ int Program::select(int input) {
 
 void Program::keep(int buffer) {
   check(buffer, "keep");
+  check_open();
   buffers_[static_cast<size_t>(buffer)].kept = true;
 }
 
 // Buffers that are never alive together share memory.
 void Program::finish() {
+  check_open();
   std::vector<size_t> last_use(buffers_.size(), 0);
   for (size_t i = 0; i < operations_.size(); ++i) {
     for (int b : operations_[i]->reads) last_use[static_cast<size_t>(b)] = i;
@@ -159,9 +192,12 @@ void Program::finish() {
         break;
       }
       if (buffer.memory < 0) {
-        memories_.push_back({buffer.width, 0, nullptr});
+        memories_.emplace_back();
+        memories_.back().width = buffer.width;
         buffer.memory = static_cast<int>(memories_.size()) - 1;
       }
+      Memory& memory = memories_[static_cast<size_t>(buffer.memory)];
+      memory.selected = memory.selected && buffer.selected;
     }
     for (size_t b = 0; b < buffers_.size(); ++b) {
       const Buffer& buffer = buffers_[b];
@@ -192,8 +228,9 @@ void Program::check_batch(const Batch& batch) const {
       throw std::invalid_argument("token id " + std::to_string(batch.tokens[r]) + " is outside the vocabulary");
     }
     if (batch.slots[r] < 0 || batch.slots[r] >= num_slots) throw std::invalid_argument("a slot is outside the cache");
-    const int32_t tail = batch.tail_offsets[r + 1] - batch.tail_offsets[r];
-    if (batch.positions[r] < 0 || batch.prefix_lengths[r] + tail != batch.positions[r] + 1) {
+    const int64_t tail = batch.tail_offsets[r + 1] - batch.tail_offsets[r];
+    if (batch.positions[r] < 0 || batch.prefix_lengths[r] < 0 ||
+        batch.prefix_lengths[r] + tail != int64_t{batch.positions[r]} + 1) {
       throw std::invalid_argument("prefix and tail of a row must cover the positions up to its own");
     }
     for (int32_t t = batch.tail_offsets[r]; t < batch.tail_offsets[r + 1]; ++t) {
@@ -202,7 +239,7 @@ void Program::check_batch(const Batch& batch) const {
       }
     }
     const int32_t request = batch.requests[r];
-    const int32_t blocks = batch.table_offsets[request + 1] - batch.table_offsets[request];
+    const int64_t blocks = batch.table_offsets[request + 1] - batch.table_offsets[request];
     if (batch.prefix_lengths[r] > blocks * kBlockPositions) {
       throw std::invalid_argument("a block table is shorter than its row's prefix");
     }
@@ -239,9 +276,10 @@ void Program::run(const Batch& batch) {
   std::lock_guard<std::mutex> one_at_a_time(running_);
   check_batch(batch);
   for (Memory& memory : memories_) {
-    if (memory.capacity >= batch.num_rows) continue;
-    memory.data.reset(new float[batch.num_rows * memory.width]);
-    memory.capacity = batch.num_rows;
+    const size_t rows = memory.selected ? batch.num_selected : std::max(batch.num_rows, batch.num_selected);
+    if (memory.data && memory.capacity >= rows) continue;
+    memory.data.reset(new float[rows * memory.width]);
+    memory.capacity = rows;
   }
   fill_rope_tables(batch);
   last_rows_ = batch.num_rows;
@@ -258,18 +296,28 @@ void Program::run(const Batch& batch) {
   }
 }
 
+std::shared_ptr<const float[]> Program::result(int buffer) const {
+  check(buffer, "result");
+  if (!buffers_[static_cast<size_t>(buffer)].kept) throw std::invalid_argument("result: the buffer was not kept");
+  const int memory = buffers_[static_cast<size_t>(buffer)].memory;
+  if (last_rows_ == 0 || memory < 0) throw std::invalid_argument("result: nothing has been run");
+  return memories_[static_cast<size_t>(memory)].data;
+}
+
 size_t Program::result_rows(int buffer) const {
   return buffers_[static_cast<size_t>(buffer)].selected ? last_selected_ : last_rows_;
 }
 
 void Program::set_profiling(bool on) {
+  std::lock_guard<std::mutex> not_running(running_);
   profiling_ = on;
   seconds_.assign(operations_.size(), 0.0);
 }
 
 std::vector<std::pair<std::string, double>> Program::profile() const {
+  std::lock_guard<std::mutex> not_running(running_);
   std::vector<std::pair<std::string, double>> kinds;
-  for (size_t i = 0; i < operations_.size(); ++i) {
+  for (size_t i = 0; i < seconds_.size(); ++i) {
     const std::string kind = operations_[i]->kind();
     size_t k = 0;
     while (k < kinds.size() && kinds[k].first != kind) ++k;

@@ -90,21 +90,22 @@ class Program {
   // (std::invalid_argument), so that a run need not check them.
   int embed(Format format, std::shared_ptr<const uint8_t> data, size_t vocabulary, size_t width, float scale);
   int rms_norm(int input, std::vector<float> weight, float epsilon, int residual);
-  std::vector<int> linear(int input, std::vector<Linear> matrices);
+  std::vector<int> linear(int input, std::vector<Linear> matrices, bool precise);
   int add_rope_table(std::vector<float> inverse_frequencies, float magnitude);
   void rope(int buffer, int num_heads, int table, RopeStyle style);
   int attention(int queries, int keys, int values, const AttentionShape& shape);
   int gated(int gate, int up, Activation activation);
   int select(int input);
   void keep(int buffer);  // the buffer's contents stay readable after a run
-  void finish();          // assigns memory; nothing can be recorded afterwards
+  void finish();          // assigns memory, once; nothing can be recorded afterwards
 
   // Throws std::invalid_argument where a cache of this shape does not fit the recorded attention.
   void check_cache(size_t layers, size_t kv_heads, size_t block_size) const;
   // Runs all operations. Safe to call from several threads: runs follow one another.
   void run(const Batch& batch);
-  // Valid after a run and until the next one.
-  const float* result(int buffer) const { return memory(buffer); }
+  // The contents of a kept buffer after a run; the next run overwrites them.
+  // Throws std::invalid_argument for a buffer that was not kept, and before the first run.
+  std::shared_ptr<const float[]> result(int buffer) const;
   size_t result_rows(int buffer) const;
   size_t width(int buffer) const { return buffers_[static_cast<size_t>(buffer)].width; }
 
@@ -122,13 +123,17 @@ class Program {
   };
   struct Memory {
     size_t width = 0;
-    size_t capacity = 0;  // rows
-    std::unique_ptr<float[]> data;
+    bool selected = true;  // all its buffers are
+    size_t capacity = 0;   // rows
+    std::shared_ptr<float[]> data;
   };
 
   int new_buffer(size_t width, bool selected);
   void record(std::unique_ptr<Operation> operation);
   void check(int buffer, const char* what) const;
+  void check_same_rows(int a, int b, const char* what) const;
+  void check_all_rows(int buffer, const char* what) const;
+  void check_open() const;
   void check_batch(const Batch& batch) const;
   float* memory(int buffer) const {
     return memories_[static_cast<size_t>(buffers_[static_cast<size_t>(buffer)].memory)].data.get();
@@ -146,7 +151,7 @@ class Program {
   size_t last_rows_ = 0, last_selected_ = 0;
   bool finished_ = false, profiling_ = false;
   std::vector<double> seconds_;
-  std::mutex running_;
+  mutable std::mutex running_;
 };
 
 }  // namespace foredraft
