@@ -78,8 +78,7 @@ CASES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 3,
         "num_key_value_heads": 1,
     },
-    "llama-tied-linear": LLAMA
-    | {"tie_word_embeddings": True, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "llama-tied-linear": LLAMA | {"tie_word_embeddings": True, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     "llama-bias-llama3": LLAMA | {"attention_bias": True, "rope_scaling": LLAMA3_ROPE},
     "llama-yarn": LLAMA | {"head_dim": 32, "max_position_embeddings": 4096, "rope_scaling": YARN_ROPE},
     "qwen2-tied": QWEN2 | {"tie_word_embeddings": True, "rms_norm_eps": 1e-6},
@@ -93,8 +92,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rope_scaling": YARN_ROPE,
     },
     "gemma3": GEMMA3,
-    "gemma3-linear": GEMMA3
-    | {"query_pre_attn_scalar": 32, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "gemma3-linear": GEMMA3 | {"query_pre_attn_scalar": 32, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
 }
 
 # What a careless implementation would do: name of the case, change to its config.

@@ -40,9 +40,7 @@ def rounded(values: Any) -> list[float]:
     return [float(f"{float(value):.7g}") for value in values]
 
 
-def expected_rows(
-    model: Any, token_ids: list[int], positions: list[int], sampled: list[int]
-) -> dict[str, Any]:
+def expected_rows(model: Any, token_ids: list[int], positions: list[int], sampled: list[int]) -> dict[str, Any]:
     """What is kept of the logits of one prompt."""
     with torch.no_grad():
         logits_SV = model(torch.tensor([token_ids])).logits[0].float().numpy()

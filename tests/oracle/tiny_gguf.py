@@ -145,9 +145,7 @@ def write_gguf(path: Path, config: Mapping[str, Any], seed: int, *, tensor_forma
         heads = num_heads_to_interleave(name, config)
         if values.ndim == 1:
             one = 1.0 if architecture == "gemma3" else 0.0
-            writer.add_tensor(
-                new_name, values + np.float32(one) if heads is None else interleave(values, heads)
-            )
+            writer.add_tensor(new_name, values + np.float32(one) if heads is None else interleave(values, heads))
             continue
         if tensor_format == "Q8_0":
             k = integers(name, values.shape, seed)
