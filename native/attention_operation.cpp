@@ -26,8 +26,8 @@ class Attention final : public Operation {
  public:
   Attention(int queries, int keys, int values, const AttentionShape& shape, int out)
       : queries_(queries), keys_(keys), values_(values), out_(out), shape_(shape),
-        group_(shape.num_heads / shape.num_kv_heads),
-        block_size_(static_cast<size_t>(shape.head_width) * kBlockPositions) {
+        group_(shape.num_heads / shape.num_kv_heads), padded_(padded_head_width(shape.head_width)),
+        block_size_(static_cast<size_t>(padded_) * kBlockPositions) {
     reads = {queries, keys, values};
     writes = {out};
   }
@@ -63,12 +63,18 @@ class Attention final : public Operation {
   void store(const Context& c) const {
     const size_t head = static_cast<size_t>(shape_.head_width), width = c.width(keys_);
     auto store_row = [&](size_t r, int) {
+      std::vector<float> padded_head(static_cast<size_t>(padded_), 0.0f);
+      const auto padded = [&](const float* x) {
+        if (padded_ == shape_.head_width) return x;
+        std::memcpy(padded_head.data(), x, head * sizeof(float));
+        return static_cast<const float*>(padded_head.data());
+      };
       const size_t index = static_cast<size_t>(c.batch.slots[r]) / kBlockPositions;
       const int lane = c.batch.slots[r] % kBlockPositions;
       for (int h = 0; h < shape_.num_kv_heads; ++h) {
         const size_t offset = r * width + static_cast<size_t>(h) * head;
-        c.kernels().store_key(c.buffer(keys_) + offset, shape_.head_width, block(c.batch.keys, c.batch, index, h), lane);
-        c.kernels().store_value(c.buffer(values_) + offset, shape_.head_width, block(c.batch.values, c.batch, index, h),
+        c.kernels().store_key(padded(c.buffer(keys_) + offset), padded_, block(c.batch.keys, c.batch, index, h), lane);
+        c.kernels().store_value(padded(c.buffer(values_) + offset), padded_, block(c.batch.values, c.batch, index, h),
                                 lane);
       }
     };
@@ -125,11 +131,8 @@ class Attention final : public Operation {
     const int from = slot % kBlockPositions;
     const uint16_t* const key = block(batch.keys, batch, index, kv_head);
     const uint16_t* const value = block(batch.values, batch, index, kv_head);
-    for (int e = 0; e < shape_.head_width; ++e) {
-      keys[e * kBlockPositions + lane] = key[e * kBlockPositions + from];
-    }
-    std::memcpy(values + lane * shape_.head_width, value + from * shape_.head_width,
-                static_cast<size_t>(shape_.head_width) * sizeof(uint16_t));
+    for (int e = 0; e < padded_; ++e) keys[e * kBlockPositions + lane] = key[e * kBlockPositions + from];
+    std::memcpy(values + lane * padded_, value + from * padded_, static_cast<size_t>(padded_) * sizeof(uint16_t));
   }
 
   void gather_blocks(const Batch& batch, const RowTile& tile, int kv_head, Scratch& s) const {
@@ -156,24 +159,23 @@ class Attention final : public Operation {
     const size_t head = static_cast<size_t>(shape_.head_width), width = c.width(queries_);
     const size_t num_queries = tile.count * static_cast<size_t>(heads);
     const size_t column = static_cast<size_t>(kv_head * group_ + first_head) * head;
-    s.queries.resize(num_queries * head);
-    s.out.resize(num_queries * head);
+    const size_t padded = static_cast<size_t>(padded_);
+    s.queries.assign(num_queries * padded, 0.0f);
+    s.out.resize(num_queries * padded);
     s.positions.resize(num_queries);
     const int num_blocks = tile.end_block - tile.first_block;
     s.scores.resize(num_queries * static_cast<size_t>(num_blocks) * kBlockPositions);
     gather_blocks(c.batch, tile, kv_head, s);
-    const size_t row_size = static_cast<size_t>(heads) * head;
-    for (size_t r = 0; r < tile.count; ++r) {
-      const float* const from = c.buffer(queries_) + (tile.first + r) * width + column;
-      for (size_t i = 0; i < row_size; ++i) s.queries[r * row_size + i] = from[i] * shape_.scale;
-      for (int h = 0; h < heads; ++h) {
-        s.positions[r * static_cast<size_t>(heads) + static_cast<size_t>(h)] = c.batch.positions[tile.first + r];
-      }
+    for (size_t q = 0; q < num_queries; ++q) {
+      const size_t row = tile.first + q / static_cast<size_t>(heads), h = q % static_cast<size_t>(heads);
+      const float* const from = c.buffer(queries_) + row * width + column + h * head;
+      for (size_t e = 0; e < head; ++e) s.queries[q * padded + e] = from[e] * shape_.scale;
+      s.positions[q] = c.batch.positions[row];
     }
     AttentionTile t{};
     t.queries = s.queries.data();
     t.num_queries = static_cast<int>(num_queries);
-    t.head_width = shape_.head_width;
+    t.head_width = padded_;
     t.positions = s.positions.data();
     t.window = shape_.window;
     t.softcap = shape_.softcap;
@@ -186,15 +188,16 @@ class Attention final : public Operation {
     t.scores = s.scores.data();
     t.out = s.out.data();
     c.kernels().attention(t);
-    for (size_t r = 0; r < tile.count; ++r) {
-      std::memcpy(c.buffer(out_) + (tile.first + r) * width + column, s.out.data() + r * row_size,
-                  row_size * sizeof(float));
+    for (size_t q = 0; q < num_queries; ++q) {
+      const size_t row = tile.first + q / static_cast<size_t>(heads), h = q % static_cast<size_t>(heads);
+      std::memcpy(c.buffer(out_) + row * width + column + h * head, s.out.data() + q * padded, head * sizeof(float));
     }
   }
 
   int queries_, keys_, values_, out_;
   AttentionShape shape_;
   int group_;
+  int padded_;  // head width in the cache; what is added is zero
   size_t block_size_;
   std::vector<RowTile> tiles_;
   std::vector<Scratch> scratch_;

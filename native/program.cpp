@@ -131,9 +131,7 @@ int Program::attention(int queries, int keys, int values, const AttentionShape& 
   check(keys, "attention keys");
   check(values, "attention values");
   for (int b : {queries, keys, values}) check_all_rows(b, "attention");
-  if (shape.head_width <= 0 || shape.head_width % 16 != 0) {
-    throw std::invalid_argument("attention: the head width must be a multiple of 16");
-  }
+  if (shape.head_width <= 0) throw std::invalid_argument("attention: the head width must be positive");
   if (shape.num_kv_heads <= 0 || shape.num_heads % shape.num_kv_heads != 0 || shape.layer < 0) {
     throw std::invalid_argument("attention: the query heads must be a multiple of the key/value heads");
   }
@@ -213,7 +211,7 @@ void Program::finish() {
 void Program::check_cache(size_t layers, size_t kv_heads, size_t block_size) const {
   for (const AttentionShape& shape : attentions_) {
     if (static_cast<size_t>(shape.layer) >= layers || static_cast<size_t>(shape.num_kv_heads) != kv_heads ||
-        static_cast<size_t>(shape.head_width) * kBlockPositions != block_size) {
+        static_cast<size_t>(padded_head_width(shape.head_width)) * kBlockPositions != block_size) {
       throw std::invalid_argument("the cache has another shape than the attention of this program");
     }
   }

@@ -16,6 +16,9 @@ namespace foredraft {
 
 constexpr int kBlockPositions = 16;  // positions of a cache block
 
+// Heads are kept in whole vectors.
+inline int padded_head_width(int head_width) { return (head_width + 15) / 16 * 16; }
+
 // One forward pass: `num_rows` tokens of one or several requests. Rows of a request are consecutive.
 // A row sees the cached positions below `prefix_length` through its request's block table, and the following positions,
 // up to its own, in the slots listed in its tail (the nodes of its branch of the draft tree, itself included).
@@ -32,8 +35,8 @@ struct Batch {
   const int32_t* block_tables = nullptr;
   const int32_t* selected_rows = nullptr;   // rows whose results are wanted
   size_t num_selected = 0;
-  uint16_t* keys = nullptr;                 // [layers][num_blocks][kv heads][head width][16]
-  uint16_t* values = nullptr;               // [layers][num_blocks][kv heads][16][head width]
+  uint16_t* keys = nullptr;                 // [layers][num_blocks][kv heads][padded head width][16]
+  uint16_t* values = nullptr;               // [layers][num_blocks][kv heads][16][padded head width]
   size_t num_blocks = 0;
 };
 

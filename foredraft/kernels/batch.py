@@ -11,6 +11,11 @@ BLOCK_POSITIONS = 16
 """Positions of a cache block. The kernels score sixteen keys at once, so this is not an option."""
 
 
+def padded_head_width(head_width: int) -> int:
+    """Width of a head in the cache: whole vectors of sixteen, zeros behind the head's own values."""
+    return -(-head_width // 16) * 16
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """N rows of one or several requests; the rows of a request are consecutive. All arrays are int32.

@@ -83,7 +83,7 @@ class Operations(Protocol[B]):
 
 
 class Storage(Protocol):
-    """Memory for keys and values: [layers, blocks, kv heads, head width, 16] and [..., 16, head width]."""
+    """Memory for keys and values: [layers, blocks, kv heads, E, 16] and [..., 16, E], E the padded head width."""
 
     keys: NDArray[Any]
     values: NDArray[Any]

@@ -124,15 +124,15 @@ class ReferenceOperations:
         layer_keys, layer_values = self._storage.keys[shape.layer], self._storage.values[shape.layer]
         num_rows, width = len(queries), shape.head_width
         blocks, places = np.divmod(self._batch.slots_N, BLOCK_POSITIONS)
-        layer_keys[blocks, :, :, places] = keys.reshape(num_rows, shape.num_kv_heads, width)
-        layer_values[blocks, :, places] = values.reshape(num_rows, shape.num_kv_heads, width)
+        layer_keys[blocks, :, :width, places] = keys.reshape(num_rows, shape.num_kv_heads, width)
+        layer_values[blocks, :, places, :width] = values.reshape(num_rows, shape.num_kv_heads, width)
         group = shape.num_heads // shape.num_kv_heads
         out = np.empty_like(queries)
         for row in range(num_rows):
             seen = self._seen_slots(row, shape.window)
             block, place = np.divmod(seen, BLOCK_POSITIONS)
-            row_keys = layer_keys[block, :, :, place]  # [S, G, E]
-            row_values = layer_values[block, :, place]
+            row_keys = layer_keys[block, :, :width, place]  # [S, G, E]
+            row_values = layer_values[block, :, place, :width]
             query = queries[row].reshape(shape.num_kv_heads, group, width)
             scores = np.einsum("ghe,sge->ghs", query, row_keys) * np.float32(shape.scale)
             if shape.softcap:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from foredraft.cache import CacheSequence, PagedCache
-from foredraft.kernels.batch import Batch
+from foredraft.kernels.batch import Batch, padded_head_width
 from foredraft.kernels.operations import Floats, Forward, Kernels
 from foredraft.models.config import ModelConfig
 from foredraft.tree import DraftTree
@@ -34,7 +34,9 @@ class CachedDecoder:
     def __init__(self, config: ModelConfig, forward: Forward, kernels: Kernels) -> None:
         self.config = config
         self.kernels = kernels
-        self.cache = PagedCache(config.num_layers, config.num_kv_heads, config.head_width, kernels.cache_dtype)
+        self.cache = PagedCache(
+            config.num_layers, config.num_kv_heads, padded_head_width(config.head_width), kernels.cache_dtype
+        )
         self._forward = forward
 
     def forward(self, entries: Sequence[Entry]) -> list[Floats]:
@@ -72,10 +74,11 @@ class CachedDecoder:
         """Logits [S, V] after each of S tokens of one text, in one pass. Leaves the cache as it was."""
         sequence = self.cache.open(())
         root, *rest = token_ids
-        [logits] = self.forward([Entry(sequence, DraftTree.chain(root, tuple(rest)))])
-        result = np.array(logits)
-        sequence.close()
-        return result
+        try:
+            [logits] = self.forward([Entry(sequence, DraftTree.chain(root, tuple(rest)))])
+            return np.array(logits)
+        finally:
+            sequence.close()
 
 
     def time_forward(self, *, num_tokens: int, context: int = 0) -> float:

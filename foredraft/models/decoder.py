@@ -57,10 +57,6 @@ def make_recipe(source: ModelSource, *, hidden_layers: Sequence[int] = ()) -> Re
     config = source.config
     if config.logit_softcap is not None:
         raise UnsupportedModelError(f"{source.path}: a soft cap on the logits is not supported")
-    if config.head_width % 16:
-        raise UnsupportedModelError(
-            f"{source.path}: heads are {config.head_width} wide; only multiples of 16 are supported"
-        )
     weights = read_weights(source)
     tables = {rope: _rope_table(rope) for rope in map(config.rope_of_layer, range(config.num_layers))}
 
