@@ -20,6 +20,7 @@ from foredraft.verify import Verifier
 
 Messages = Sequence[Mapping[str, str]]
 MAX_DRAFT_TOKENS = 64
+MAX_THREADS = 1024
 
 __all__ = ["LLM", "Chunk", "Completion", "Messages", "SamplingParams"]
 
@@ -48,7 +49,7 @@ class LLM:
         self,
         model: str | Path = DEFAULT_MODEL,
         *,
-        draft: str | Sequence[str] = "auto",
+        draft: str | Path | Sequence[str | Path] = "auto",
         num_draft_tokens: int | None = None,
         context_length: int | None = None,
         threads: int | None = None,
@@ -56,12 +57,13 @@ class LLM:
     ) -> None:
         started = time.perf_counter()
         budget = DEFAULT_NUM_DRAFT_TOKENS if num_draft_tokens is None else num_draft_tokens
-        if not 1 <= budget <= MAX_DRAFT_TOKENS:
-            raise OptionError(f"--num-draft-tokens must be from 1 to {MAX_DRAFT_TOKENS}, got {budget}")
+        _check_integer("--num-draft-tokens", budget, least=1, most=MAX_DRAFT_TOKENS)
+        if threads is not None:
+            _check_integer("--threads", threads, least=1, most=MAX_THREADS)
+        names = _names(draft)
         chosen = choose_kernels(kernels, threads=threads)
         source = open_model(resolve(model))
         self.tokenizer = load_tokenizer(source.tokenizer_data)
-        names = [draft] if isinstance(draft, str) else list(draft)
         self._drafter, self._reason = make_drafter(names, target=self.tokenizer, kernels=chosen)
         self.decoder = load_decoder(source, kernels=chosen)
         self._engine = Engine(
@@ -88,8 +90,7 @@ class LLM:
 
         Raises OptionError for an empty prompt, ContextLengthError for one that does not fit.
         """
-        texts = [prompts] if isinstance(prompts, str) else prompts
-        return self._run([self.tokenizer.encode(text) for text in texts], params or SamplingParams())
+        return self._run([self.tokenizer.encode(text) for text in _texts(prompts)], params or SamplingParams())
 
     def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
         """Answer a conversation: messages with "role" and "content". Raises as `generate`, and without a template."""
@@ -101,15 +102,21 @@ class LLM:
 
         The pieces together are the text of the completion. Raises as `generate` and `chat`, before the first piece.
         """
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else self._encode_chat(prompt)
-        request = self._engine.submit(ids, params or SamplingParams())
-        return self._chunks(request)
+        if isinstance(prompt, str):
+            [text] = _texts(prompt)
+            ids = self.tokenizer.encode(text)
+        else:
+            ids = self._encode_chat(prompt)
+        return self._chunks(self._engine.prepare(ids, params or SamplingParams()))
 
     def _chunks(self, request: Request) -> Iterator[Chunk]:
+        # Queued only here: an iterator that is dropped before its first piece never comes to its `finally`.
+        self._engine.submit(request)
         try:
             completion: Completion | None = None
             while completion is None:
-                self._engine.step()
+                if not request.finished:  # it may have been finished by a step made for another request
+                    self._engine.advance(request)
                 text, token_ids = request.take_new()
                 completion = self._completion(request) if request.finished else None
                 if completion is not None or token_ids:
@@ -121,9 +128,12 @@ class LLM:
         requests: list[Request] = []
         try:
             for ids in prompts:
-                requests.append(self._engine.submit(ids, params))
-            while not all(request.finished for request in requests):
-                self._engine.step()
+                requests.append(self._engine.prepare(ids, params))
+            for request in requests:
+                self._engine.submit(request)
+            for request in requests:
+                while not request.finished:
+                    self._engine.advance(request)
         finally:
             for request in requests:
                 self._engine.release(request)
@@ -138,9 +148,29 @@ class LLM:
         return self.tokenizer.encode_chat(messages)
 
 
+def _check_integer(option: str, value: object, *, least: int, most: int, why: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise OptionError(f"{option} must be an integer from {least} to {most}{why}, got {value!r}")
+
+
+def _names(draft: str | Path | Sequence[str | Path]) -> list[str]:
+    given = [draft] if isinstance(draft, str | Path) else draft
+    if not isinstance(given, Sequence) or not all(isinstance(name, str | Path) for name in given):
+        raise OptionError(f"--draft must be a name or a list of names, got {draft!r}")
+    return [str(name) for name in given]
+
+
+def _texts(prompts: str | Sequence[str]) -> Sequence[str]:
+    texts = [prompts] if isinstance(prompts, str) else prompts
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise OptionError("prompts must be a text or a list of texts")
+    if not all(texts):
+        raise OptionError("the prompt is empty: give at least one character of text")
+    return texts
+
+
 def _context(asked: int | None, longest: int) -> int:
     if asked is None:
         return longest
-    if not 2 <= asked <= longest:
-        raise OptionError(f"--context-length must be from 2 to {longest}, what the model was made for, got {asked}")
+    _check_integer("--context-length", asked, least=2, most=longest, why=" (what the model was made for)")
     return asked

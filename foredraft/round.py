@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from foredraft.accept import walk
 from foredraft.cache import CacheSequence
 from foredraft.drafters.base import Drafter, no_draft
+from foredraft.errors import ForedraftError
 from foredraft.kernels.operations import Floats
 from foredraft.planner import FixedPlanner
 from foredraft.sampling import SamplingParams
@@ -70,6 +71,9 @@ def _draft(
     if not any(budgets):
         return [no_draft(request) for request in requests]
     proposals = drafter.propose(requests, budgets)
+    for request, tree in zip(requests, proposals, strict=True):
+        if tree.tokens[0] != request.tokens[-1]:
+            raise ForedraftError(f"drafter {drafter.name}: the tree of request {request.id} has another root")
     return [
         usable_part(tree, budget=budget, vocab_size=verifier.vocab_size)
         for tree, budget in zip(proposals, budgets, strict=True)

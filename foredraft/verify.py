@@ -26,7 +26,11 @@ class Verifier:
         """
         sequence = self._decoder.cache.open(tokens)
         num_cached = len(sequence)
-        self._decoder.prefill(sequence, tokens[num_cached:-1])
+        try:
+            self._decoder.prefill(sequence, tokens[num_cached:-1])
+        except BaseException:  # an interrupt, say: nobody else knows of the sequence yet
+            sequence.close()
+            raise
         return sequence, num_cached
 
     def verify(self, sequences: Sequence[CacheSequence], trees: Sequence[DraftTree]) -> list[Floats]:

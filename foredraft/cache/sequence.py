@@ -51,12 +51,16 @@ class CacheSequence:
         del self.blocks[kept:]
 
     def close(self) -> None:
-        """Give the blocks back; full ones stay findable for requests that begin with the same tokens."""
+        """Give the blocks back; full ones stay findable for requests that begin with the same tokens.
+
+        Only counted positions are published, and a position is counted after it was computed: a sequence may be
+        closed at any time, after a failed pass as well, and twice.
+        """
+        tokens, self.tokens = self.tokens, []
         parent = ROOT
-        for index in range(len(self.tokens) // BLOCK_POSITIONS):
-            held = tuple(self.tokens[index * BLOCK_POSITIONS : (index + 1) * BLOCK_POSITIONS])
+        for index in range(len(tokens) // BLOCK_POSITIONS):
+            held = tuple(tokens[index * BLOCK_POSITIONS : (index + 1) * BLOCK_POSITIONS])
             parent = self._pool.publish(self.blocks[index], parent, held)
         # The last blocks first: what is dropped earliest should be the end of a text, not its beginning.
-        for block in reversed(self.blocks):
-            self._pool.release(block)
-        self.blocks, self.tokens = [], []
+        while self.blocks:
+            self._pool.release(self.blocks.pop())

@@ -24,7 +24,8 @@ class Timings:
     """Seconds, and rates that follow from them.
 
     load_s: loading of the model, once for all requests. prefill_s: reading the prompt. decode_s: from there to the end.
-    num_prompt_tokens, num_completion_tokens: what the rates are about; prompt tokens found in the cache do not count.
+    num_prompt_tokens, num_completion_tokens: what the rates are about. Prompt tokens found in the cache do not count,
+    nor does the last one, which is the root of the first round.
     """
 
     load_s: float

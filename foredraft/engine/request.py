@@ -48,6 +48,8 @@ class Request:
         self.round: RoundRequest | None = None
         """Set once the prompt has been read."""
         self.finish_reason: FinishReason | None = None
+        self.failed = False
+        """Given up without an answer."""
         self.num_cached_prompt_tokens = 0
         self.prefill_s = 0.0
         self.counts = SpeculationCounts()
@@ -98,6 +100,11 @@ class Request:
         self.finish_reason = reason
         self._decode_ended = time.perf_counter()
 
+    @property
+    def has_new(self) -> bool:
+        """Whether there are tokens that were not taken."""
+        return len(self._output) > self._taken[1]
+
     def take_new(self) -> tuple[str, tuple[int, ...]]:
         """Text and tokens since the last call."""
         num_pieces, num_tokens = self._taken
@@ -116,7 +123,7 @@ class Request:
                 load_s=load_s,
                 prefill_s=self.prefill_s,
                 decode_s=self._decode_ended - self._decode_started,
-                num_prompt_tokens=len(self.prompt) - self.num_cached_prompt_tokens,
+                num_prompt_tokens=len(self.prompt) - 1 - self.num_cached_prompt_tokens,
                 num_completion_tokens=len(self._output),
             ),
             speculation=Speculation(

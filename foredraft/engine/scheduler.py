@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from foredraft.drafters import Drafter
 from foredraft.engine.request import Request
-from foredraft.errors import ContextLengthError, OptionError
+from foredraft.errors import ContextLengthError, ForedraftError, OptionError
 from foredraft.planner import FixedPlanner
 from foredraft.round import RoundRequest, run_round
 from foredraft.sampling import SamplingParams
@@ -49,8 +49,8 @@ class Engine:
         """Whether a step would do anything."""
         return bool(self._waiting or self._running)
 
-    def submit(self, prompt: Sequence[int], params: SamplingParams) -> Request:
-        """Queue a request.
+    def prepare(self, prompt: Sequence[int], params: SamplingParams) -> Request:
+        """A request that is sound, not queued yet.
 
         Raises OptionError for an empty prompt or one with ids outside the vocabulary, ContextLengthError for one
         that leaves no room for an answer.
@@ -67,33 +67,60 @@ class Engine:
         longest = self.context_length
         if params.max_tokens is not None:
             longest = min(longest, len(prompt) + params.max_tokens)
-        request = Request(next(self._ids), prompt, params, self._tokenizer, longest)
+        return Request(next(self._ids), prompt, params, self._tokenizer, longest)
+
+    def submit(self, request: Request) -> None:
+        """Queue a request that was prepared."""
         self._waiting.append(request)
-        return request
+
+    def advance(self, request: Request) -> None:
+        """Make one step on behalf of a request that has been queued.
+
+        Raises ForedraftError if the request was given up because a round that it shared with others failed.
+        """
+        if request.failed:
+            raise ForedraftError("the request was given up: a round that it shared with other requests failed")
+        self.step()
 
     def step(self) -> None:
-        """Read one waiting prompt if there is room, else run one round."""
+        """Read one waiting prompt if there is room, else run one round.
+
+        Whatever is raised, the engine stays usable. A round that fails, or is interrupted, may have emitted tokens
+        that it did not commit, so the requests that took part are given up.
+        """
         if self._waiting and len(self._running) < self._max_running:
-            self._start(self._waiting.popleft())
+            self._start(self._waiting[0])
         elif self._running:
-            self._round()
+            try:
+                self._round()
+            except BaseException:
+                for request in list(self._running.values()):
+                    request.failed = True
+                    self.release(request)
+                raise
 
     def _start(self, request: Request) -> None:
+        """Read a prompt. If that fails the request goes on waiting, for whoever queued it to release it."""
         started = time.perf_counter()
         sequence, num_cached = self._verifier.open(request.prompt)
-        request.num_cached_prompt_tokens = num_cached
-        request.prefill_s = time.perf_counter() - started
-        self._running[request.id] = request
-        request.start_decoding(
-            RoundRequest(
-                id=request.id,
-                tokens=list(request.prompt),
-                num_prompt_tokens=len(request.prompt),
-                params=request.params,
-                max_length=request.max_length,
-                sequence=sequence,
+        try:
+            request.num_cached_prompt_tokens = num_cached
+            request.prefill_s = time.perf_counter() - started
+            request.start_decoding(
+                RoundRequest(
+                    id=request.id,
+                    tokens=list(request.prompt),
+                    num_prompt_tokens=len(request.prompt),
+                    params=request.params,
+                    max_length=request.max_length,
+                    sequence=sequence,
+                )
             )
-        )
+            self._waiting.popleft()
+            self._running[request.id] = request
+        except BaseException:
+            sequence.close()
+            raise
 
     def _round(self) -> None:
         requests = list(self._running.values())
