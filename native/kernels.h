@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "format.h"
 
@@ -73,12 +75,16 @@ struct Kernels {
 };
 
 const Kernels& portable_kernels();
-#if defined(FOREDRAFT_AVX512)
+#if defined(FOREDRAFT_X86)
 const Kernels& avx512_kernels();
+const Kernels& avx2_kernels();
 #endif
 
-// The kernels for this machine, or those named by `isa` ("avx512", "portable"; empty: the best).
+// The instruction sets that this processor and this build have, the best first.
+std::vector<std::string> available_kernels();
+
+// The kernels for this machine, or those named by `isa` ("avx512", "avx2", "portable"; empty: the best).
 // Throws std::invalid_argument naming the choices where the processor or the build lacks it.
-const Kernels& select_kernels(const char* isa);
+const Kernels& select_kernels(const std::string& isa);
 
 }  // namespace foredraft

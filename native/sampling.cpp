@@ -88,6 +88,15 @@ float checked_max(const Kernels& kernels, const float* logits, size_t size) {
   return largest;
 }
 
+void check_rule(const SamplingRule& rule) {
+  if (!(rule.temperature >= 0.0 && rule.temperature <= DBL_MAX)) {
+    throw std::invalid_argument("pick: the temperature must be a number that is not negative");
+  }
+  if (rule.top_k < 0 || !(rule.top_p > 0.0 && rule.top_p <= 1.0) || !(rule.min_p >= 0.0 && rule.min_p <= 1.0)) {
+    throw std::invalid_argument("pick: top_k must not be negative, top_p must be in (0, 1], min_p in [0, 1]");
+  }
+}
+
 // Ids in the order of falling logit, equal ones by rising id; only the first `sorted` places are in order.
 void sort_front(std::vector<int64_t>& ids, const float* logits, size_t sorted) {
   const auto before = [logits](int64_t a, int64_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); };
@@ -114,6 +123,8 @@ void keep_top_p(std::vector<int64_t>& ids, const float* logits, float largest, c
 
 std::vector<int64_t> pick(const Kernels& kernels, const float* logits, size_t size, const SamplingRule& rule,
                           size_t count) {
+  check_rule(rule);
+  if (count == 0) throw std::invalid_argument("pick: at least one token must be asked for");
   const float largest = checked_max(kernels, logits, size);
   Best best(count);
   if (rule.temperature == 0.0) {
@@ -158,8 +169,13 @@ double gumbel(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token)
 }
 
 double token_probability(const Kernels& kernels, const float* logits, size_t size, double temperature, size_t token) {
-  const float largest = kernels.max(logits, size);
-  const double total = kernels.sum_exp(logits, size, largest, static_cast<float>(1.0 / temperature));
+  if (!(temperature > 0.0 && temperature <= DBL_MAX)) {
+    throw std::invalid_argument("token_probability: the temperature must be above 0");
+  }
+  const float largest = checked_max(kernels, logits, size);
+  // A scale of infinity would turn the largest logit, at a distance of 0, into NaN.
+  const float scale = static_cast<float>(std::min(1.0 / temperature, double{FLT_MAX}));
+  const double total = kernels.sum_exp(logits, size, largest, scale);
   return std::exp((double{logits[token]} - double{largest}) / temperature) / total;
 }
 

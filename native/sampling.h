@@ -20,14 +20,15 @@ struct SamplingRule {
 };
 
 // The up to `count` tokens with the largest perturbed logits, largest first; `count` is at least 1.
-// Throws std::domain_error where a logit is NaN or +inf, or all are -inf.
+// Throws std::domain_error where a logit is NaN or +inf, or all are -inf, and std::invalid_argument where the rule is
+// not one of SamplingParams.
 std::vector<int64_t> pick(const Kernels& kernels, const float* logits, size_t size, const SamplingRule& rule,
                           size_t count);
 
 // Standard Gumbel noise of a token (Philox4x32-10, see foredraft/sampling/noise.py).
 double gumbel(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token);
 
-// Probability of `token` under softmax(logits / temperature); temperature above 0.
+// Probability of `token` under softmax(logits / temperature); temperature above 0. Throws as pick does.
 double token_probability(const Kernels& kernels, const float* logits, size_t size, double temperature, size_t token);
 
 }  // namespace foredraft

@@ -3,6 +3,8 @@
 // or from the draft tree.
 #pragma once
 
+#include <type_traits>
+
 #include "half.h"
 #include "kernels.h"
 #include "kernels/rowwise.h"
@@ -153,9 +155,14 @@ void store_key(const float* x, int width, uint16_t* block, int lane) {
   }
 }
 
+// Values are kept finite: one that is not would reach every query whose blocks hold its slot, since 0 * inf is NaN,
+// among them those of a later owner of the block.
 template <class V>
 void store_value(const float* x, int width, uint16_t* block, int lane) {
-  for (int e = 0; e < width; e += 16) V::to_half(block + lane * width + e, V::load(x + e));
+  const auto bound = V::broadcast(65504.0f), minus_bound = V::broadcast(-65504.0f);
+  for (int e = 0; e < width; e += 16) {
+    V::to_half(block + lane * width + e, V::min(V::max(V::load(x + e), minus_bound), bound));
+  }
 }
 
 }  // namespace

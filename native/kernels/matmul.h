@@ -1,6 +1,8 @@
 // Small-batch matmul over packed tiles, for any vector set V (see simd/).
 #pragma once
 
+#include <cstring>
+
 #include "format.h"
 #include "kernels.h"
 
@@ -233,15 +235,24 @@ void matmul_tile(const uint8_t* tile, const Rows& rows, size_t num_rows, const O
   if (first < num_rows) last_pass<V, kFormat, V::kMaxRows - 1>(tile, rows, first, num_rows - first, output);
 }
 
-// Bytes, scale and sums of one row; the scale of a group maps its largest magnitude to 127.
+// Bytes, scale and sums of one row; the scale of a group maps its largest magnitude to 127. A group that holds a NaN
+// or an infinity gets such a scale, so that every result it takes part in shows it. A group too small for 1 / scale to
+// be a float counts as zero.
+constexpr float kTiny = 1e-36f;
+
 template <class V>
 void quantize_row(const float* x, size_t inputs, int8_t* bytes, float* scales, float* sums32, float* sums16) {
   for (size_t g = 0; g < inputs / kGroup; ++g, x += kGroup, bytes += kGroup) {
     const auto low = V::load(x), high = V::load(x + 16);
-    float magnitudes[16];
-    V::store(magnitudes, V::max(V::abs(low), V::abs(high)));
-    float largest = 0.0f;
-    for (int i = 0; i < 16; ++i) largest = magnitudes[i] > largest ? magnitudes[i] : largest;
+    float magnitudes[kGroup];
+    V::store(magnitudes, V::abs(low));
+    V::store(magnitudes + 16, V::abs(high));
+    uint32_t bits[kGroup], largest_bits = 0;  // compared as integers, where NaN is the largest
+    std::memcpy(bits, magnitudes, sizeof bits);
+    for (int i = 0; i < kGroup; ++i) largest_bits = bits[i] > largest_bits ? bits[i] : largest_bits;
+    float largest;
+    std::memcpy(&largest, &largest_bits, 4);
+    if (largest < kTiny) largest = 0.0f;
     const float scale = largest / 127.0f;
     const auto inverse = V::broadcast(largest > 0.0f ? 127.0f / largest : 0.0f);
     const auto bound = V::broadcast(127.0f), minus_bound = V::broadcast(-127.0f);

@@ -70,7 +70,7 @@ void rms_norm(const float* x, const float* weight, const float* residual, float*
     squares = V::fma(v, v, squares);
   }
   const float mean = add_lanes<V>(squares) / static_cast<float>(width);
-  const auto factor = V::broadcast(1.0f / std::sqrt(mean + epsilon));
+  const auto factor = V::broadcast(1.0f / __builtin_sqrtf(mean + epsilon));
   for (size_t i = 0; i < width; i += 16) {
     const size_t left = width - i;
     auto v = V::mul(V::mul(load_tail<V>(x + i, left), factor), load_tail<V>(weight + i, left));

@@ -1,33 +1,62 @@
 #include <stdexcept>
-#include <string>
 
 #include "kernels.h"
+
+#if defined(FOREDRAFT_X86)
+#include <cpuid.h>
+#endif
 
 namespace foredraft {
 namespace {
 
-#if defined(FOREDRAFT_AVX512)
+struct Choice {
+  const char* name;
+  bool (*usable)();
+  const Kernels& (*kernels)();
+};
+
+#if defined(FOREDRAFT_X86)
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vnni");
 }
+
+bool has_avx2() {
+  unsigned a = 0, b = 0, c = 0, d = 0;  // older compilers do not know the name "f16c"
+  const bool has_f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c;
+}
 #endif
+
+constexpr Choice kChoices[] = {
+#if defined(FOREDRAFT_X86)
+    {"avx512", has_avx512, avx512_kernels},
+    {"avx2", has_avx2, avx2_kernels},
+#endif
+    {"portable", [] { return true; }, portable_kernels},
+};
 
 }  // namespace
 
-const Kernels& select_kernels(const char* isa) {
-  const std::string wanted = isa ? isa : "";
-#if defined(FOREDRAFT_AVX512)
-  if (has_avx512() && (wanted.empty() || wanted == "avx512")) return avx512_kernels();
-  if (wanted == "avx512") throw std::invalid_argument("this processor lacks AVX-512 VNNI; choose 'portable'");
-#endif
-  if (wanted.empty() || wanted == "portable") return portable_kernels();
-  throw std::invalid_argument("unknown instruction set '" + wanted + "'; this build has: portable"
-#if defined(FOREDRAFT_AVX512)
-                              ", avx512"
-#endif
-  );
+std::vector<std::string> available_kernels() {
+  std::vector<std::string> names;
+  for (const Choice& choice : kChoices) {
+    if (choice.usable()) names.push_back(choice.name);
+  }
+  return names;
+}
+
+const Kernels& select_kernels(const std::string& isa) {
+  std::string problem = "unknown instruction set '" + isa + "'";
+  for (const Choice& choice : kChoices) {
+    if (!isa.empty() && isa != choice.name) continue;
+    if (choice.usable()) return choice.kernels();
+    problem = "this processor lacks the instruction set '" + isa + "'";
+  }
+  std::string names;
+  for (const std::string& name : available_kernels()) names += (names.empty() ? "" : ", ") + name;
+  throw std::invalid_argument(problem + "; choose from: " + names);
 }
 
 }  // namespace foredraft

@@ -1,0 +1,172 @@
+// Matmul of every format against double precision, and the promise that a row's bits do not depend on its neighbours.
+#include <algorithm>
+
+#include "blocks.h"
+#include "pack.h"
+#include "tests/check.h"
+
+namespace foredraft {
+namespace testing {
+namespace {
+
+constexpr float kUntouched = 12345.0f;
+
+// Activations in both the forms that a matmul may read.
+struct Activations {
+  std::vector<float> values, scales, sums32, sums16;
+  std::vector<int8_t> bytes;
+  size_t inputs;
+
+  Activations(const Kernels& k, std::vector<float> x, size_t its_inputs) : values(std::move(x)), inputs(its_inputs) {
+    if (inputs % kGroup != 0) return;  // dense weights only
+    const size_t rows = values.size() / inputs, groups = inputs / kGroup;
+    bytes.resize(values.size());
+    scales.resize(rows * groups);
+    sums32.resize(rows * groups);
+    sums16.resize(rows * groups * 2);
+    for (size_t r = 0; r < rows; ++r) {
+      k.quantize_row(values.data() + r * inputs, inputs, bytes.data() + r * inputs, scales.data() + r * groups,
+                     sums32.data() + r * groups, sums16.data() + r * groups * 2);
+    }
+  }
+
+  Rows from(size_t row) const {
+    const size_t groups = inputs / kGroup;
+    Rows rows{values.data() + row * inputs, nullptr, nullptr, nullptr, nullptr, inputs};
+    if (!bytes.empty()) {
+      rows.bytes = bytes.data() + row * inputs;
+      rows.scales = scales.data() + row * groups;
+      rows.sums32 = sums32.data() + row * groups;
+      rows.sums16 = sums16.data() + row * groups * 2;
+    }
+    return rows;
+  }
+
+  double meaning(bool dense, size_t row, size_t k) const {
+    const size_t at = row * inputs + k;
+    return dense ? values[at] : static_cast<double>(bytes[at]) * scales[at / kGroup];
+  }
+};
+
+struct Case {
+  Format format;
+  size_t outputs, inputs;
+};
+
+std::vector<float> multiply(const Kernels& k, const Weight& weight, const Activations& x, size_t first, size_t count,
+                            const float* bias = nullptr, const float* residual = nullptr) {
+  const size_t outputs = weight.outputs(), stride = outputs + 3;
+  std::vector<float> out((count + 1) * stride, kUntouched);
+  for (size_t t = 0; t < weight.num_tiles(); ++t) {
+    Output o{};
+    o.out = out.data() + t * kTile;
+    o.stride = stride;
+    o.channels = static_cast<int>(std::min<size_t>(kTile, outputs - t * kTile));
+    if (bias) o.bias = bias + t * kTile;
+    if (residual) o.residual = residual + t * kTile;
+    k.matmul_tile[static_cast<int>(weight.format())](weight.tile(t), x.from(first), count, o);
+  }
+  return out;
+}
+
+void check_against_double(const Case& c, const std::vector<uint8_t>& data, const Activations& x, size_t rows,
+                          const std::vector<float>& out) {
+  const bool dense = is_dense(c.format);
+  std::vector<float> w(c.inputs);
+  for (size_t n = 0; n < c.outputs; ++n) {
+    dequantize_row(c.format, data.data() + n * row_bytes(c.format, c.inputs), c.inputs, w.data());
+    double largest = 0.0;
+    for (float v : w) largest = std::max(largest, std::abs(static_cast<double>(v)));
+    for (size_t r = 0; r < rows; ++r) {
+      double exact = 0.0, magnitude = 0.0;
+      for (size_t i = 0; i < c.inputs; ++i) {
+        exact += w[i] * x.meaning(dense, r, i);
+        magnitude += 4.0 * largest * std::abs(x.meaning(dense, r, i));
+      }
+      const double steps = static_cast<double>(dense ? c.inputs : c.inputs / 16) + 4.0;
+      const double error = std::abs(out[r * (c.outputs + 3) + n] - exact);
+      CHECK_SAYING(error <= magnitude * steps * 0x1p-25, info(c.format).name);
+    }
+  }
+}
+
+void test_case(const Kernels& k, const Case& c, const std::vector<uint8_t>& data, std::vector<float> values) {
+  ThreadPool pool(1);
+  const Weight weight(c.format, c.outputs, c.inputs, data.data(), pool);
+  const size_t rows = values.size() / c.inputs, stride = c.outputs + 3;
+  const Activations x(k, std::move(values), c.inputs);
+  const auto all = multiply(k, weight, x, 0, rows);
+  check_against_double(c, data, x, rows, all);
+  for (size_t r = 0; r <= rows; ++r) {  // nothing is written beside the valid channels, nor behind the last row
+    for (size_t n = r < rows ? c.outputs : 0; n < stride; ++n) CHECK(all[r * stride + n] == kUntouched);
+  }
+  for (size_t count = 1; count <= rows; ++count) {
+    const auto some = multiply(k, weight, x, rows - count, count);
+    CHECK_SAYING(same_bits(some.data(), all.data() + (rows - count) * stride, count * stride), info(c.format).name);
+  }
+}
+
+void test_added(const Kernels& k, const Case& c, Random& random) {
+  ThreadPool pool(1);
+  const auto data = random_weight(c.format, c.outputs, c.inputs, random);
+  const Weight weight(c.format, c.outputs, c.inputs, data.data(), pool);
+  const Activations x(k, random.normals(5 * c.inputs), c.inputs);
+  const size_t stride = c.outputs + 3;
+  const auto bias = random.normals(c.outputs), residual = random.normals(5 * stride);
+  const auto plain = multiply(k, weight, x, 0, 5);
+  const auto sum = multiply(k, weight, x, 0, 5, bias.data(), residual.data());
+  for (size_t r = 0; r < 5; ++r) {
+    for (size_t n = 0; n < c.outputs; ++n) {
+      CHECK(sum[r * stride + n] == plain[r * stride + n] + bias[n] + residual[r * stride + n]);
+    }
+  }
+}
+
+// The largest quantised values there are times the largest bytes: where sums of 16 bits would overflow.
+void test_extremes(const Kernels& k, Format format) {
+  const size_t inputs = 512, outputs = 16;
+  Random random(5);
+  for (const int fill : {0xff, 0x00, 0x80, 0x7f}) {
+    auto data = random_weight(format, outputs, inputs, random);
+    std::vector<uint8_t> scales = data;
+    std::fill(data.begin(), data.end(), static_cast<uint8_t>(fill));
+    const FormatInfo& f = info(format);
+    for (size_t at = 0; at < data.size(); at += static_cast<size_t>(f.bytes_per_block)) {
+      if (format == Format::Q6_K) {
+        std::memcpy(&data[at + 208], &scales[at + 208], 2);
+      } else {
+        const bool two = format == Format::Q4_1 || format == Format::Q5_1 || format == Format::Q4_K || format == Format::Q5_K;
+        std::memcpy(&data[at], &scales[at], two ? 4 : 2);
+      }
+    }
+    for (int pattern = 0; pattern < 3; ++pattern) {
+      std::vector<float> x(3 * inputs, 127.0f);
+      for (size_t i = 0; i < x.size(); ++i) {
+        if (pattern == 1 || (pattern == 2 && i % 2 == 1)) x[i] = -127.0f;
+      }
+      test_case(k, {format, outputs, inputs}, data, std::move(x));
+    }
+  }
+}
+
+}  // namespace
+
+void test_matmul(const Kernels& k) {
+  Random random(21);
+  for (int i = 0; i < kNumFormats; ++i) {
+    const Format format = static_cast<Format>(i);
+    const size_t block = std::max<size_t>(static_cast<size_t>(info(format).values_per_block), 1);
+    const bool dense = is_dense(format);
+    for (size_t blocks : dense ? std::vector<size_t>{1, 7, 64} : std::vector<size_t>{1, 2, 5}) {
+      for (size_t outputs : {1, 16, 37}) {
+        const Case c{format, outputs, blocks * block};
+        test_case(k, c, random_weight(format, outputs, c.inputs, random), random.normals(17 * c.inputs));
+      }
+    }
+    test_added(k, {format, 21, dense ? 9 : 2 * block}, random);
+    if (!dense) test_extremes(k, format);
+  }
+}
+
+}  // namespace testing
+}  // namespace foredraft
