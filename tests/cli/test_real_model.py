@@ -148,7 +148,7 @@ def chat(smollm2_path: Path) -> Iterator["pexpect.spawn[str]"]:
 def test_a_chat_goes_on_after_ctrl_c(chat: "pexpect.spawn[str]") -> None:
     chat.sendline("Write a very long story about a very long river.")
     chat.expect_exact("long river.\r\n")  # the echo of the question
-    chat.expect(r"(\w+ ){8}")
+    chat.expect(r"\w+ \w+ ")  # in the middle of the answer
     chat.sendintr()
     chat.expect_exact("(stopped)")
     chat.expect_exact("> ")
