@@ -14,9 +14,10 @@ lower token id comes first. A logit of -inf is a token that must not be chosen; 
 With Gumbel noise the last step is a draw from the softmax over the kept tokens ("Gumbel-max trick"), but
 one that is fixed by the noise: see `foredraft.accept` for what that buys.
 
-To agree to the bit, another implementation computes weights w = exp(z) in float64, sums them one after
-another in sorted order, and keeps the first n tokens with w_1 + ... + w_n >= top_p * (sum of all), and
-those with w >= min_p (the largest w is 1, so no division is needed).
+To agree to the bit, another implementation computes weights w = exp(z) in float64 and keeps the first n
+tokens with w_1 + ... + w_n >= top_p * (sum of all), and those with w >= min_p (the largest w is 1, so no
+division is needed). Both sums run one after another: the prefix in sorted order, the whole by rising token
+id, so that only as much must be sorted as is kept.
 """
 
 from collections.abc import Callable
@@ -117,8 +118,9 @@ def _kept(
     keep = np.ones(ids.size, dtype=np.bool_)
     if top_p < 1.0:
         order = _falling(logits)
-        mass = np.cumsum(np.exp(z[order]))
-        keep[order[np.searchsorted(mass, top_p * mass[-1]) + 1 :]] = False
+        weights = np.exp(z)
+        total = np.cumsum(weights)[-1]  # one after another, which `sum` is not
+        keep[order[np.searchsorted(np.cumsum(weights[order]), top_p * total) + 1 :]] = False
     if min_p > 0.0:
         keep &= np.exp(z) >= min_p
     return ids[keep], z[keep]
