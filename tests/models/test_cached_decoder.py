@@ -1,0 +1,221 @@
+"""Every row of every forward pass has the bits it has when the text is run one token at a time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foredraft import _native
+from foredraft.models import cached_decoder
+from foredraft.models.cached_decoder import CachedDecoder, Entry
+from foredraft.models.load import load_decoder
+from foredraft.tree import DraftTree
+from helpers.engines import VOCAB_SIZE, native_kernels, tiny_decoder, tiny_file
+
+MODELS = [
+    ("llama", "F32"),
+    ("qwen2", "F16"),
+    ("gemma3", "BF16"),
+    ("qwen3", "Q4_0"),
+    ("gemma3", "Q4_1"),
+    ("qwen2", "Q5_0"),
+    ("llama", "Q5_1"),
+    ("gemma3", "Q8_0"),
+    ("llama", "Q4_K"),
+    ("qwen2", "Q5_K"),
+    ("gemma3", "Q6_K"),
+]
+FAST_ISAS = [isa for isa in _native.available_kernels() if isa != "portable"] or ["portable"]
+_decoders: dict[tuple[str, str, str, int], CachedDecoder] = {}
+
+
+def decoder_of(family: str, format: str, isa: str, threads: int) -> CachedDecoder:
+    key = (family, format, isa, threads)
+    if key not in _decoders:
+        _decoders[key] = tiny_decoder(family, format, isa=isa, threads=threads, length=1024)
+    return _decoders[key]
+
+
+class OneByOne:
+    """The plain run: one token, one row, one request, nothing shared, one thread."""
+
+    def __init__(self, decoder: CachedDecoder) -> None:
+        self._decoder = decoder
+        self._sequence = decoder.cache.open(())
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """Logits after `tokens`; what they share with the tokens asked before is not run again."""
+        known = self._sequence.tokens
+        shared = 0
+        while shared < min(len(known), len(tokens) - 1) and known[shared] == tokens[shared]:
+            shared += 1
+        self._sequence.truncate(shared)
+        for token in tokens[shared:]:
+            [row] = self._decoder.forward([Entry(self._sequence, DraftTree.chain(token))])
+            self._sequence.commit([token])
+        return np.array(row[0])
+
+    def close(self) -> None:
+        """Give the cache back, without leaving anything to be found."""
+        self._sequence.truncate(0)
+        self._sequence.close()
+
+
+def random_tree(random: np.random.Generator, *, chain: bool) -> DraftTree:
+    num_nodes = int(random.choice([1, 1, 2, 3, 5, 9, 17, 33]))
+    # Tokens that all differ, so that no two children of a node are the same.
+    tokens = random.permutation(VOCAB_SIZE)[:num_nodes].tolist()
+    parents = [-1, *(node - 1 if chain else int(random.integers(node)) for node in range(1, num_nodes))]
+    return DraftTree(tuple(tokens), tuple(parents))
+
+
+def check_rows(entry: Entry, logits: np.ndarray, plain: OneByOne) -> None:
+    cached, tree = entry.sequence.tokens, entry.tree
+    nodes = range(tree.num_nodes) if entry.wanted == "all" else [tree.num_nodes - 1]
+    assert len(logits) == (0 if entry.wanted == "none" else len(nodes))
+    for row, node in zip(logits, nodes, strict=False):
+        path = [tree.tokens[i] for i in (0, *tree.path(node))]
+        np.testing.assert_array_equal(row.view(np.uint32), plain.logits([*cached, *path]).view(np.uint32))
+
+
+def random_entries(random: np.random.Generator, sequences: Sequence[object]) -> list[Entry]:
+    """One entry for some of the requests: a tree to verify, or a chunk of a prompt."""
+    chosen = [s for s in sequences if random.random() < 0.8] or list(sequences[:1])
+    entries = []
+    for sequence in chosen:
+        if random.random() < 0.35:
+            size = int(random.choice([1, 2, 7, 16, 31, 64]))
+            root, *rest = random.integers(VOCAB_SIZE, size=size).tolist()
+            wanted = random.choice(["none", "last"])
+            entries.append(Entry(sequence, DraftTree.chain(root, tuple(rest)), str(wanted)))
+        else:
+            entries.append(Entry(sequence, random_tree(random, chain=bool(random.random() < 0.4))))
+    return entries
+
+
+def check_scenario(decoder: CachedDecoder, one: CachedDecoder, seed: int) -> None:
+    """Up to eight requests, three passes; after each a random branch of every tree is committed."""
+    random = np.random.default_rng(seed)
+    shared = list(range(70))  # the same in every example, so that later ones find it in the cache
+    sequences, plain = [], {}
+    for _ in range(int(random.choice([1, 1, 2, 3, 8]))):
+        own = random.integers(VOCAB_SIZE, size=random.integers(20)).tolist()
+        prompt = [*shared[: random.integers(71)], *own, 0]
+        sequence = decoder.cache.open(prompt)
+        decoder.prefill(sequence, prompt[len(sequence) : -1])
+        sequences.append(sequence)
+        plain[id(sequence)] = OneByOne(one)
+    for _ in range(3):
+        entries = random_entries(random, sequences)
+        for entry, logits in zip(entries, [np.array(a) for a in decoder.forward(entries)], strict=True):
+            check_rows(entry, logits, plain[id(entry.sequence)])
+            tree = entry.tree
+            node = tree.num_nodes - 1 if entry.wanted != "all" else int(random.integers(tree.num_nodes))
+            decoder.commit(entry.sequence, tree, tree.path(node))
+    for sequence in sequences:
+        plain[id(sequence)].close()
+        sequence.close()
+    assert decoder.cache.pool.num_used == 0
+    assert one.cache.pool.num_used == 0
+
+
+@pytest.mark.parametrize("isa", FAST_ISAS)
+@pytest.mark.parametrize(("family", "format"), MODELS)
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_rows_have_the_bits_of_the_plain_run(family: str, format: str, isa: str, seed: int) -> None:
+    """Kind: a row's numbers depend on the width of the pass, its neighbours, the tree, the chunk or a cache hit."""
+    check_seed(family, format, isa, seed)
+
+
+@pytest.mark.parametrize(("family", "format"), MODELS)
+@settings(max_examples=5)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_rows_of_the_portable_kernels(family: str, format: str, seed: int) -> None:
+    check_seed(family, format, "portable", seed)
+
+
+def check_seed(family: str, format: str, isa: str, seed: int) -> None:
+    threads = 1 + seed % 2
+    try:
+        check_scenario(decoder_of(family, format, isa, threads), decoder_of(family, format, isa, 1), seed)
+    except BaseException:
+        _decoders.clear()  # what a failed example left behind must not fail the next one
+        raise
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+@pytest.mark.parametrize("chunk", [1, 7, 64, 512])
+def test_chunks_of_a_prompt_do_not_matter(family: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: a long prompt, in chunks, gives other numbers than in one go."""
+    tokens = np.random.default_rng(5).integers(VOCAB_SIZE, size=530).tolist()
+    decoder = tiny_decoder(family, "Q4_0", length=1024)
+    whole = decoder.logits(tokens)
+    monkeypatch.setattr(cached_decoder, "CHUNK_TOKENS", chunk)
+    sequence = decoder.cache.open(tokens)
+    assert len(sequence) == 0  # `logits` left nothing to be found
+    decoder.prefill(sequence, tokens[:-8])
+    for num_rows in (1, 3, 4):
+        begin = len(sequence)
+        part = tokens[begin : begin + num_rows]
+        tree = DraftTree.chain(part[0], tuple(part[1:]))
+        [rows] = decoder.forward([Entry(sequence, tree)])
+        np.testing.assert_array_equal(rows.view(np.uint32), whole[begin : begin + num_rows].view(np.uint32))
+        decoder.commit(sequence, tree, range(1, num_rows))
+
+
+def test_prefix_hits_do_not_matter() -> None:
+    """Kind: what is taken over from the cache of an earlier request is not what would be computed."""
+    decoder = tiny_decoder("qwen2", "Q8_0")
+    tokens = np.random.default_rng(6).integers(VOCAB_SIZE, size=100).tolist()
+    rows = []
+    for hit in (0, 96):
+        sequence = decoder.cache.open(tokens)
+        assert len(sequence) == hit
+        decoder.prefill(sequence, tokens[hit:-1])
+        [row] = decoder.forward([Entry(sequence, DraftTree.chain(tokens[-1]))])
+        rows.append(np.array(row).view(np.uint32))
+        sequence.close()
+    np.testing.assert_array_equal(rows[0], rows[1])
+
+
+@pytest.mark.parametrize("isa", FAST_ISAS)
+def test_rows_of_the_real_model(smollm2_path: object, isa: str) -> None:
+    decoder = load_decoder(str(smollm2_path), kernels=native_kernels(2, isa))
+    random = np.random.default_rng(7)
+    plain = OneByOne(decoder)
+    prompts = [random.integers(1000, 40000, size=n).tolist() for n in (1, 13, 30)]
+    trees = [
+        DraftTree.chain(5, (6, 7, 8)),
+        DraftTree((5, 6, 7, 8, 9, 10), (-1, 0, 0, 1, 2, 2)),
+        DraftTree.chain(11),
+    ]
+    entries = []
+    for prompt, tree in zip(prompts, trees, strict=True):
+        sequence = decoder.cache.open(())
+        decoder.prefill(sequence, prompt)
+        entries.append(Entry(sequence, tree))
+    for entry, logits in zip(entries, [np.array(a) for a in decoder.forward(entries)], strict=True):
+        check_rows(entry, logits, plain)
+
+
+def test_a_failed_pass_leaves_the_cache_as_it_was() -> None:
+    decoder = tiny_decoder()
+    tokens = list(range(40))
+    whole = decoder.logits(tokens)
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        decoder.logits([1, 2, 100_000])
+    assert decoder.cache.pool.num_used == 0
+    np.testing.assert_array_equal(decoder.logits(tokens), whole)
+
+
+def test_the_reference_agrees() -> None:
+    """The plain implementation and the fast one compute the same model."""
+    for family in ("llama", "qwen2", "qwen3", "gemma3"):
+        tokens = np.random.default_rng(8).integers(VOCAB_SIZE, size=50).tolist()
+        expected = load_decoder(tiny_file(family), kernels="reference").logits(tokens)
+        found = tiny_decoder(family).logits(tokens)
+        error = np.abs(found - expected).max() / np.abs(expected).max()
+        assert error < 5e-3, family
