@@ -1,10 +1,20 @@
 """What all tests share: the real model they run on, and how hypothesis behaves."""
 
+import importlib.util
 import os
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+import foredraft  # before any folder joins the import path, so that what is installed is what is tested
+
+if importlib.util.find_spec("foredraft._native") is None:
+    pytest.exit(
+        f"{Path(foredraft.__file__).parent} has no compiled module: run the command `pytest`, not `python -m pytest`, "
+        "where foredraft is installed (see CONTRIBUTING.md)",
+        returncode=4,
+    )
 
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
