@@ -106,7 +106,7 @@ inline void dequantize_row(Format format, const uint8_t* row, size_t inputs, flo
     unpack_group(format, row, g, q);
     const uint8_t* block = row + g / per_block * static_cast<size_t>(f.bytes_per_block);
     const int sub = static_cast<int>(g % per_block);
-    float scale[2], offset;
+    float scale[2], offset;  // an offset of -0 changes nothing, not even a product of -0
     switch (format) {
       case Format::Q4_1:
       case Format::Q5_1:
@@ -125,12 +125,12 @@ inline void dequantize_row(Format format, const uint8_t* row, size_t inputs, flo
         const float d = half_to_float(read_u16(block + 208));
         scale[0] = d * static_cast<int8_t>(block[192 + 2 * sub]);
         scale[1] = d * static_cast<int8_t>(block[192 + 2 * sub + 1]);
-        offset = 0;
+        offset = -0.0f;
         break;
       }
       default:
         scale[0] = scale[1] = half_to_float(read_u16(block));
-        offset = 0;
+        offset = -0.0f;
     }
     const int centre = format == Format::Q4_0 ? 8 : format == Format::Q5_0 ? 16 : format == Format::Q6_K ? 32 : 0;
     for (int i = 0; i < kGroup; ++i) {

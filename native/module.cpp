@@ -187,6 +187,7 @@ void dequantize(const std::string& format_name, const BytesIn& data, size_t inpu
 // noconvert: a copy made to convert an array would swallow what is written to it, or cut ids down to 32 bits.
 NB_MODULE(_native, m) {
   using namespace foredraft;
+  nb::set_leak_warnings(false);  // a model may well live until the interpreter ends
   nb::class_<ThreadPool>(m, "ThreadPool")
       .def(nb::init<int>(), "num_threads"_a)
       .def_prop_ro("num_threads", &ThreadPool::num_threads);
