@@ -39,12 +39,12 @@ void check_size(const BytesIn& data, Format format, size_t outputs, size_t input
 }
 
 std::shared_ptr<Weight> pack(const std::string& format_name, size_t outputs, size_t inputs, const BytesIn& data,
-                             ThreadPool& pool) {
+                             ThreadPool& pool, std::shared_ptr<WeightMemory> memory) {
   const Format format = format_from_name(format_name);
   check_size(data, format, outputs, inputs);
   const uint8_t* const bytes = data.data();
   nb::gil_scoped_release unlocked;
-  return std::make_shared<Weight>(format, outputs, inputs, bytes, pool);
+  return std::make_shared<Weight>(format, outputs, inputs, bytes, pool, std::move(memory));
 }
 
 std::vector<float> to_vector(const FloatsIn& a) { return std::vector<float>(a.data(), a.data() + a.size()); }
@@ -195,11 +195,13 @@ NB_MODULE(_native, m) {
   m.def("select_kernels", [](const std::string& isa) { return &select_kernels(isa); }, "isa"_a,
         nb::rv_policy::reference);
   m.def("available_kernels", &available_kernels);
+  nb::class_<WeightMemory>(m, "WeightMemory").def(nb::init<>());
   nb::class_<Weight>(m, "Weight")
       .def_prop_ro("num_bytes", &Weight::num_bytes)
       .def_prop_ro("outputs", &Weight::outputs)
       .def_prop_ro("inputs", &Weight::inputs);
-  m.def("pack", &pack, "format"_a, "outputs"_a, "inputs"_a, nb::arg("data").noconvert(), "pool"_a);
+  m.def("pack", &pack, "format"_a, "outputs"_a, "inputs"_a, nb::arg("data").noconvert(), "pool"_a,
+        "memory"_a.none() = nb::none());
   m.def("dequantize", &foredraft::dequantize, "format"_a, nb::arg("data").noconvert(), "inputs"_a,
         nb::arg("out").noconvert());
   m.def("move_slots", &move_slots, nb::arg("keys").noconvert(), nb::arg("values").noconvert(),

@@ -1,15 +1,12 @@
 #include "pack.h"
 
 #include <cstring>
-#include <new>
 #include <stdexcept>
 
 #include "blocks.h"
 
 namespace foredraft {
 namespace {
-
-constexpr std::align_val_t kAlignment{64};
 
 uint32_t read_u32(const uint8_t* p) {
   uint32_t v;
@@ -100,12 +97,14 @@ void pack_dense_tile(size_t element, size_t inputs, const uint8_t* rows, int cha
 
 }  // namespace
 
-Weight::Weight(Format format, size_t outputs, size_t inputs, const uint8_t* data, ThreadPool& pool)
-    : format_(format), outputs_(outputs), inputs_(inputs), tile_bytes_(tile_bytes(format, inputs)), data_(nullptr) {
+Weight::Weight(Format format, size_t outputs, size_t inputs, const uint8_t* data, ThreadPool& pool,
+               std::shared_ptr<WeightMemory> memory)
+    : format_(format), outputs_(outputs), inputs_(inputs), tile_bytes_(tile_bytes(format, inputs)),
+      memory_(memory ? std::move(memory) : std::make_shared<WeightMemory>()), data_(nullptr) {
   if (outputs == 0 || inputs == 0) throw std::invalid_argument("a weight matrix cannot be empty");
   const size_t block = is_dense(format) ? 1 : static_cast<size_t>(info(format).values_per_block);
   if (inputs % block != 0) throw std::invalid_argument("the inputs of a weight must fill whole blocks");
-  data_ = static_cast<uint8_t*>(::operator new(num_bytes(), kAlignment));
+  data_ = memory_->allocate(num_bytes());
   pool.parallel_for(num_tiles(), [&](size_t t, int) {
     uint8_t* const out = data_ + t * tile_bytes_;
     std::memset(out, 0, tile_bytes_);
@@ -119,7 +118,5 @@ Weight::Weight(Format format, size_t outputs, size_t inputs, const uint8_t* data
     }
   });
 }
-
-Weight::~Weight() { ::operator delete(data_, kAlignment); }
 
 }  // namespace foredraft

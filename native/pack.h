@@ -3,19 +3,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "format.h"
 #include "thread_pool.h"
+#include "weight_memory.h"
 
 namespace foredraft {
 
-// A packed matrix. Owns its memory, aligned to 64 bytes. Channels beyond `outputs` in the last tile are zero.
+// A packed matrix, aligned to 64 bytes. Channels beyond `outputs` in the last tile are zero.
 class Weight {
  public:
   // data: `outputs` rows of row_bytes(format, inputs) bytes each, read while the constructor runs only.
   // Throws std::invalid_argument where `inputs` is not a whole number of blocks or groups of 32 (integer formats).
-  Weight(Format format, size_t outputs, size_t inputs, const uint8_t* data, ThreadPool& pool);
-  ~Weight();
+  // memory: shared with other weights; null: the matrix has memory of its own.
+  Weight(Format format, size_t outputs, size_t inputs, const uint8_t* data, ThreadPool& pool,
+         std::shared_ptr<WeightMemory> memory = nullptr);
   Weight(const Weight&) = delete;
   Weight& operator=(const Weight&) = delete;
 
@@ -29,6 +32,7 @@ class Weight {
  private:
   Format format_;
   size_t outputs_, inputs_, tile_bytes_;
+  std::shared_ptr<WeightMemory> memory_;
   uint8_t* data_;
 };
 

@@ -133,6 +133,7 @@ class NativeOperations:
 
     def __post_init__(self) -> None:
         self._tables: dict[int, int] = {}
+        self._memory = _native.WeightMemory()
 
     def embed(self, matrix: Matrix, scale: float) -> int:
         """See `Operations`."""
@@ -147,7 +148,7 @@ class NativeOperations:
     ) -> list[int]:
         """See `Operations`."""
         added = _NONE if residual is None else residual
-        packed = [(_native.pack(m.format, *m.shape, m.data, self.pool), m.bias, added) for m in matrices]
+        packed = [(_native.pack(m.format, *m.shape, m.data, self.pool, self._memory), m.bias, added) for m in matrices]
         return self.program.linear(x, packed, precise)
 
     def rope(self, x: int, num_heads: int, table: RopeTable) -> int:

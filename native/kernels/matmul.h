@@ -1,8 +1,6 @@
 // Small-batch matmul over packed tiles, for any vector set V (see simd/).
 #pragma once
 
-#include <cstring>
-
 #include "format.h"
 #include "kernels.h"
 
@@ -157,10 +155,16 @@ template <class V, Format kFormat, int kRows>
 
 template <class V>
 inline void write_row(typename V::F32 total, const Output& o, size_t row) {
-  float lanes[kTile];
-  V::store(lanes, total);
   float* const out = o.out + row * o.stride;
   const float* const residual = o.residual ? o.residual + row * o.stride : nullptr;
+  if (o.channels == kTile) {
+    if (o.bias) total = V::add(total, V::load(o.bias));
+    if (residual) total = V::add(total, V::load(residual));
+    V::store(out, total);
+    return;
+  }
+  float lanes[kTile];
+  V::store(lanes, total);
   for (int c = 0; c < o.channels; ++c) {
     float v = lanes[c];
     if (o.bias) v += o.bias[c];
@@ -169,33 +173,51 @@ inline void write_row(typename V::F32 total, const Output& o, size_t row) {
   }
 }
 
+// Inputs that all rows pass over before the next ones: their weights stay in the first-level cache meanwhile.
+constexpr size_t kSpan = 1024;
+// Most rows of one call: the sums of every row are kept between spans.
+constexpr size_t kMaxRowsPerCall = 128;
+
+// Sums of a call's rows between spans, 16 channels each.
+struct Totals {
+  alignas(64) float rows[kMaxRowsPerCall][kTile];
+};
+
+// What one pass goes over: the inputs from `begin` to `end`, for rows from `first` on. While it computes, it fetches
+// weights that are needed next: from `ahead` on, `step` bytes for each group of inputs.
+struct Pass {
+  size_t first, begin, end;
+  const uint8_t* ahead;
+  size_t step;
+};
+
 template <class V, Format kFormat, int kRows>
-void integer_pass(const uint8_t* tile, const Rows& rows, size_t first, const Output& output) {
+[[gnu::always_inline]] inline void integer_span(const uint8_t* tile, const Rows& rows, const Pass& pass,
+                                                typename V::F32* totals) {
   constexpr int kGroupBytes = kFormats[static_cast<int>(kFormat)].group_bytes;
-  constexpr size_t kPrefetch = 2048;
-  const uint8_t* const plane = tile + rows.inputs / kGroup * kGroupBytes;
-  const int8_t* x = rows.bytes + first * rows.inputs;
   const size_t groups = rows.inputs / kGroup;
+  const uint8_t* const plane = tile + groups * kGroupBytes;
+  const uint8_t* ahead = pass.ahead;
+  const int8_t* x = rows.bytes + pass.first * rows.inputs + pass.begin;
   Rows own = rows;
-  own.scales += first * groups;
-  own.sums32 += first * groups;
-  own.sums16 += first * groups * 2;
-  typename V::F32 totals[kRows];
-  for (int m = 0; m < kRows; ++m) totals[m] = V::zero();
-  for (size_t g = 0; g < groups; ++g, tile += kGroupBytes, x += kGroup) {
-    for (int line = 0; line < kGroupBytes; line += 64) V::prefetch(tile + kPrefetch + line);
+  own.scales += pass.first * groups;
+  own.sums32 += pass.first * groups;
+  own.sums16 += pass.first * groups * 2;
+  tile += pass.begin / kGroup * kGroupBytes;
+  for (size_t g = pass.begin / kGroup; g < pass.end / kGroup; ++g, tile += kGroupBytes, x += kGroup) {
+    for (size_t line = 0; line < pass.step; line += 64) V::prefetch(ahead + line);
+    ahead += pass.step;
     accumulate_group<V, kFormat, kRows>(tile, g, read_scales<V, kFormat>(plane, g), own, x, totals);
   }
-  for (int m = 0; m < kRows; ++m) write_row<V>(totals[m], output, first + static_cast<size_t>(m));
 }
 
 template <class V, Format kFormat, int kRows>
-void dense_pass(const uint8_t* tile, const Rows& rows, size_t first, const Output& output) {
+[[gnu::always_inline]] inline void dense_span(const uint8_t* tile, const Rows& rows, const Pass& pass,
+                                              typename V::F32* totals) {
   constexpr size_t kElement = kFormats[static_cast<int>(kFormat)].element_bytes;
-  const float* const x = rows.values + first * rows.inputs;
-  typename V::F32 totals[kRows];
-  for (int m = 0; m < kRows; ++m) totals[m] = V::zero();
-  for (size_t k = 0; k < rows.inputs; ++k, tile += kTile * kElement) {
+  const float* const x = rows.values + pass.first * rows.inputs;
+  tile += pass.begin * kTile * kElement;
+  for (size_t k = pass.begin; k < pass.end; ++k, tile += kTile * kElement) {
     typename V::F32 w;
     if constexpr (kFormat == Format::F32) w = V::load(reinterpret_cast<const float*>(tile));
     if constexpr (kFormat == Format::F16) w = V::from_half(reinterpret_cast<const uint16_t*>(tile));
@@ -205,34 +227,59 @@ void dense_pass(const uint8_t* tile, const Rows& rows, size_t first, const Outpu
       totals[m] = V::fma(w, V::broadcast(x[static_cast<size_t>(m) * rows.inputs + k]), totals[m]);
     }
   }
-  for (int m = 0; m < kRows; ++m) write_row<V>(totals[m], output, first + static_cast<size_t>(m));
 }
 
+// Adds the products of the pass's inputs to the sums of kRows rows.
 template <class V, Format kFormat, int kRows>
-void one_pass(const uint8_t* tile, const Rows& rows, size_t first, const Output& output) {
+void one_pass(const uint8_t* tile, const Rows& rows, const Pass& pass, Totals& kept, const Output& output) {
+  typename V::F32 totals[kRows];
+  for (int m = 0; m < kRows; ++m) {
+    totals[m] = pass.begin == 0 ? V::zero() : V::load(kept.rows[pass.first + static_cast<size_t>(m)]);
+  }
   if constexpr (kFormats[static_cast<int>(kFormat)].element_bytes != 0) {
-    dense_pass<V, kFormat, kRows>(tile, rows, first, output);
+    dense_span<V, kFormat, kRows>(tile, rows, pass, totals);
   } else {
-    integer_pass<V, kFormat, kRows>(tile, rows, first, output);
+    integer_span<V, kFormat, kRows>(tile, rows, pass, totals);
+  }
+  for (int m = 0; m < kRows; ++m) {
+    const size_t row = pass.first + static_cast<size_t>(m);
+    if (pass.end < rows.inputs) {
+      V::store(kept.rows[row], totals[m]);
+    } else {
+      write_row<V>(totals[m], output, row);
+    }
   }
 }
 
 template <class V, Format kFormat, int kRows>
-void last_pass(const uint8_t* tile, const Rows& rows, size_t first, size_t num_rows, const Output& output) {
-  if (num_rows == kRows) {
-    one_pass<V, kFormat, kRows>(tile, rows, first, output);
+void pass_over(size_t num_rows, const uint8_t* tile, const Rows& rows, const Pass& pass, Totals& kept,
+               const Output& output) {
+  if (num_rows >= kRows) {
+    one_pass<V, kFormat, kRows>(tile, rows, pass, kept, output);
   } else if constexpr (kRows > 1) {
-    last_pass<V, kFormat, kRows - 1>(tile, rows, first, num_rows, output);
+    pass_over<V, kFormat, kRows - 1>(num_rows, tile, rows, pass, kept, output);
   }
 }
 
+// A row's inputs are added up in their order, span after span, however many rows go along.
 template <class V, Format kFormat>
 void matmul_tile(const uint8_t* tile, const Rows& rows, size_t num_rows, const Output& output) {
-  size_t first = 0;
-  for (; num_rows - first >= V::kMaxRows; first += V::kMaxRows) {
-    one_pass<V, kFormat, V::kMaxRows>(tile, rows, first, output);
+  constexpr size_t kGroupBytes = kFormats[static_cast<int>(kFormat)].group_bytes;
+  constexpr size_t kAhead = 2048;
+  Totals kept;
+  const size_t passes = (num_rows + V::kMaxRows - 1) / V::kMaxRows;
+  const size_t span = passes > 1 ? kSpan : rows.inputs;
+  for (size_t begin = 0; begin < rows.inputs; begin += span) {
+    const size_t end = begin + span < rows.inputs ? begin + span : rows.inputs;
+    const uint8_t* const weights = tile + begin / kGroup * kGroupBytes;
+    for (size_t p = 0; p < passes; ++p) {
+      // A single pass fetches a little ahead of itself. Several share the fetching of the next span.
+      const size_t share = (end - begin) / kGroup * kGroupBytes / passes;
+      const uint8_t* const ahead = passes == 1 ? weights + kAhead : weights + (passes + p) * share;
+      const Pass pass{p * V::kMaxRows, begin, end, ahead, kGroupBytes / passes};
+      pass_over<V, kFormat, V::kMaxRows>(num_rows - pass.first, tile, rows, pass, kept, output);
+    }
   }
-  if (first < num_rows) last_pass<V, kFormat, V::kMaxRows - 1>(tile, rows, first, num_rows - first, output);
 }
 
 // Bytes, scale and sums of one row; the scale of a group maps its largest magnitude to 127. A group that holds a NaN
@@ -244,22 +291,14 @@ template <class V>
 void quantize_row(const float* x, size_t inputs, int8_t* bytes, float* scales, float* sums32, float* sums16) {
   for (size_t g = 0; g < inputs / kGroup; ++g, x += kGroup, bytes += kGroup) {
     const auto low = V::load(x), high = V::load(x + 16);
-    float magnitudes[kGroup];
-    V::store(magnitudes, V::abs(low));
-    V::store(magnitudes + 16, V::abs(high));
-    uint32_t bits[kGroup], largest_bits = 0;  // compared as integers, where NaN is the largest
-    std::memcpy(bits, magnitudes, sizeof bits);
-    for (int i = 0; i < kGroup; ++i) largest_bits = bits[i] > largest_bits ? bits[i] : largest_bits;
-    float largest;
-    std::memcpy(&largest, &largest_bits, 4);
+    float largest = V::largest_magnitude(low, high);
     if (largest < kTiny) largest = 0.0f;
     const float scale = largest / 127.0f;
     const auto inverse = V::broadcast(largest > 0.0f ? 127.0f / largest : 0.0f);
     const auto bound = V::broadcast(127.0f), minus_bound = V::broadcast(-127.0f);
     V::to_i8(bytes, V::min(V::max(V::round(V::mul(low, inverse)), minus_bound), bound));
     V::to_i8(bytes + 16, V::min(V::max(V::round(V::mul(high, inverse)), minus_bound), bound));
-    int sum[2] = {0, 0};
-    for (int i = 0; i < kGroup; ++i) sum[i / 16] += bytes[i];
+    const int sum[2] = {V::sum_bytes(bytes), V::sum_bytes(bytes + 16)};
     scales[g] = scale;
     sums16[2 * g] = scale * static_cast<float>(sum[0]);
     sums16[2 * g + 1] = scale * static_cast<float>(sum[1]);

@@ -66,6 +66,24 @@ struct Avx2 {
     const __m128i second = _mm_packs_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(first, second));
   }
+  static int sum_bytes(const int8_t* p) {  // of sixteen
+    const __m128i shifted = _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), _mm_set1_epi8(-128));
+    const __m128i sums = _mm_sad_epu8(shifted, _mm_setzero_si128());
+    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+  }
+  // The largest magnitude of both, where NaN is the largest of all.
+  static float largest_magnitude(F32 a, F32 b) {
+    const F32 first = abs(a), second = abs(b);
+    const __m256i bits = _mm256_max_epu32(_mm256_max_epu32(_mm256_castps_si256(first.low), _mm256_castps_si256(first.high)),
+                                          _mm256_max_epu32(_mm256_castps_si256(second.low), _mm256_castps_si256(second.high)));
+    __m128i best = _mm_max_epu32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    best = _mm_max_epu32(best, _mm_shuffle_epi32(best, 0x4e));
+    best = _mm_max_epu32(best, _mm_shuffle_epi32(best, 0xb1));
+    const int largest = _mm_cvtsi128_si32(best);
+    float result;
+    std::memcpy(&result, &largest, 4);
+    return result;
+  }
   // 2^v for integral v in the range of a normal float.
   static F32 exp2_integral(F32 v) { return {exp2_integral(v.low), exp2_integral(v.high)}; }
   // Keeps the lanes whose bit in `keep` is set, and puts `other` into the rest.

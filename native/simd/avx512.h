@@ -49,6 +49,19 @@ struct Avx512 {
   static void to_i8(int8_t* p, F32 v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
   }
+  static int sum_bytes(const int8_t* p) {  // of sixteen
+    const __m128i shifted = _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), _mm_set1_epi8(-128));
+    const __m128i sums = _mm_sad_epu8(shifted, _mm_setzero_si128());
+    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+  }
+  // The largest magnitude of both, where NaN is the largest of all.
+  static float largest_magnitude(F32 a, F32 b) {
+    const __m512i bits = _mm512_max_epu32(_mm512_castps_si512(abs(a)), _mm512_castps_si512(abs(b)));
+    const uint32_t largest = _mm512_reduce_max_epu32(bits);
+    float result;
+    std::memcpy(&result, &largest, 4);
+    return result;
+  }
   // 2^v for integral v in the range of a normal float.
   static F32 exp2_integral(F32 v) {
     return _mm512_castsi512_ps(

@@ -71,6 +71,19 @@ struct Portable {
   static void to_i8(int8_t* p, F32 a) {
     for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a[i]);
   }
+  static int sum_bytes(const int8_t* p) {  // of sixteen
+    int sum = 0;
+    for (int i = 0; i < 16; ++i) sum += p[i];
+    return sum;
+  }
+  // The largest magnitude of both, where NaN is the largest of all.
+  static float largest_magnitude(F32 a, F32 b) {
+    const I32 first = to_bits(abs(a)), second = to_bits(abs(b));
+    const I32 bits = first > second ? first : second;
+    int32_t largest = 0;
+    for (int i = 0; i < 16; ++i) largest = bits[i] > largest ? bits[i] : largest;
+    return bits_to_float(static_cast<uint32_t>(largest));
+  }
   static F32 exp2_integral(F32 a) { return from_bits((__builtin_convertvector(a, I32) + 127) << 23); }
   static F32 select(uint32_t keep, F32 a, F32 other) {
     for (int i = 0; i < 16; ++i) a[i] = (keep >> i) & 1u ? a[i] : other[i];
