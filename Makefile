@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
-PROMPT ?= Write one sentence about the sea, then write the same sentence again, three times.
+PROMPT ?= Write an HTML table with five rows about the planets: name, diameter, moons.
 
 DEMO := .venv
 TEST := .venv-test

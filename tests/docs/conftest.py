@@ -13,7 +13,7 @@ case " $* " in
   *" --max-tokens "*|*" --help "*) ;;
   " generate "*|" chat "*) set -- "$@" --max-tokens 12 ;;
 esac
-exec "{python}" -m foredraft.cli.main "$@"
+exec "{python}" -P -m foredraft.cli.main "$@"
 """
 
 

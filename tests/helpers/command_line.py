@@ -10,7 +10,7 @@ import foredraft
 
 ROOT = Path(foredraft.__file__).parents[1]  # the processes run what the tests import
 FAKE = [sys.executable, str(Path(__file__).parent / "fake_llm.py")]
-REAL = [sys.executable, "-m", "foredraft.cli.main"]
+REAL = [sys.executable, "-P", "-m", "foredraft.cli.main"]  # -P: not the sources where the tests are started
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
