@@ -51,6 +51,7 @@ class LLM:
         *,
         draft: str | Path | Sequence[str | Path] = "auto",
         num_draft_tokens: int | None = None,
+        draft_vocab_size: int | None = None,
         context_length: int | None = None,
         threads: int | None = None,
         kernels: str = "native",
@@ -64,7 +65,9 @@ class LLM:
         chosen = choose_kernels(kernels, threads=threads)
         source = open_model(resolve(model))
         self.tokenizer = load_tokenizer(source.tokenizer_data)
-        self._drafter, self._reason = make_drafter(names, target=self.tokenizer, kernels=chosen)
+        self._drafter, self._reason = make_drafter(
+            names, target=self.tokenizer, kernels=chosen, draft_vocab_size=draft_vocab_size
+        )
         self.decoder = load_decoder(source, kernels=chosen)
         self._engine = Engine(
             Verifier(self.decoder, min(self.tokenizer.vocab_size, source.config.vocab_size)),
@@ -145,6 +148,7 @@ class LLM:
     def _encode_chat(self, messages: Messages) -> list[int]:
         if not self.has_chat_template:
             raise OptionError("this model has no chat template: give a plain text to continue (--raw)")
+        _check_messages(messages)
         return self.tokenizer.encode_chat(messages)
 
 
@@ -167,6 +171,15 @@ def _texts(prompts: str | Sequence[str]) -> Sequence[str]:
     if not all(texts):
         raise OptionError("the prompt is empty: give at least one character of text")
     return texts
+
+
+def _check_messages(messages: object) -> None:
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        raise OptionError("a conversation must be a list of at least one message")
+    for message in messages:
+        texts = [message.get(key) for key in ("role", "content")] if isinstance(message, Mapping) else [None]
+        if not all(isinstance(text, str) for text in texts):
+            raise OptionError(f"a message must have a role and a content, both texts, got {message!r}")
 
 
 def _context(asked: int | None, longest: int) -> int:
