@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.kernels import formats
-from foredraft.kernels.batch import BLOCK_POSITIONS, Batch
+from foredraft.kernels.batch import BLOCK_POSITIONS, Batch, Ints
 from foredraft.kernels.operations import (
     AttentionShape,
     Floats,
@@ -57,15 +57,18 @@ class ReferenceKernels:
         min_p: float,
         noise: tuple[int, int, int],
         count: int = 1,
+        token_ids: Ints | None = None,
     ) -> list[int]:
         """See `Kernels`."""
+        ids = np.arange(len(logits_V), dtype=np.int32) if token_ids is None else token_ids
         params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-        return list(top_perturbed(logits_V, params, Noise(*noise), count))
+        chosen = top_perturbed(logits_V, params, lambda indices: Noise(*noise)(ids[indices]), count)
+        return [int(ids[index]) for index in chosen]
 
-    def token_probability(self, logits_V: Floats, token: int, temperature: float) -> float:
+    def token_probability(self, logits_V: Floats, index: int, temperature: float) -> float:
         """See `Kernels`."""
         z = (logits_V.astype(np.float64) - float(logits_V.max())) / (temperature or 1.0)
-        return float(np.exp(z[token]) / np.exp(z).sum())
+        return float(np.exp(z[index]) / np.exp(z).sum())
 
 
 class ReferenceOperations:
@@ -87,7 +90,7 @@ class ReferenceOperations:
 
     def rms_norm(self, x: Values, weight: Floats, epsilon: float, residual: Values | None = None) -> Values:
         """See `Operations`."""
-        vectors = x.reshape(len(x), -1, len(weight))
+        vectors = x.reshape(len(x), x.shape[1] // len(weight), len(weight))
         mean = np.mean(vectors**2, axis=-1, keepdims=True)
         normed = (vectors / np.sqrt(mean + np.float32(epsilon)) * weight).reshape(x.shape)
         return np.asarray(normed if residual is None else residual + normed)
