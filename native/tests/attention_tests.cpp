@@ -29,11 +29,12 @@ struct AttentionModel {
 
   AttentionModel(const Kernels& k, const Heads& its_heads, int threads, Random& random) : heads(its_heads) {
     const size_t head = static_cast<size_t>(heads.head_width);
-    const size_t widths[3] = {head * static_cast<size_t>(heads.num_heads), head * static_cast<size_t>(heads.num_kv_heads),
-                              head * static_cast<size_t>(heads.num_kv_heads)};
+    const size_t kv_width = head * static_cast<size_t>(heads.num_kv_heads);
+    const size_t widths[3] = {head * static_cast<size_t>(heads.num_heads), kv_width, kv_width};
     auto pool = std::make_shared<ThreadPool>(threads);
     model.program = std::make_shared<Program>(pool, k);
-    const int x = model.program->embed(Format::F32, shared_bytes(random.normals(kVocabulary * kWidth)), kVocabulary, kWidth, 1.0f);
+    const auto table = shared_bytes(random.normals(kVocabulary * kWidth));
+    const int x = model.program->embed(Format::F32, table, kVocabulary, kWidth, 1.0f);
     std::vector<Linear> matrices;
     for (int i = 0; i < 3; ++i) {
       const auto weight = random.normals(widths[i] * kWidth, 0.4f);
@@ -111,8 +112,9 @@ struct AttentionModel {
 void check_against_double(const AttentionModel& a, const std::vector<Request>& requests, const NodeRows& rows) {
   for (size_t r = 0; r < requests.size(); ++r) {
     for (size_t n = 0; n < requests[r].nodes.size(); ++n) {
-      std::vector<int32_t> tokens = requests[r].prefix;
-      for (int node : requests[r].path(static_cast<int>(n))) tokens.push_back(requests[r].nodes[static_cast<size_t>(node)]);
+      const Request& request = requests[r];
+      std::vector<int32_t> tokens = request.prefix;
+      for (int node : request.path(static_cast<int>(n))) tokens.push_back(request.nodes[static_cast<size_t>(node)]);
       const auto exact = a.exact(tokens);
       double error = 0.0, largest = 0.0;
       for (size_t i = 0; i < exact.size(); ++i) {
@@ -145,7 +147,8 @@ void test_threads(const Kernels& k, Random& random) {
     const AttentionModel b(k, {6, 2, 32, 0, 0.2f, 0.0f}, threads, again);
     for (int round = 0; round < 4; ++round) {
       const auto requests = random_requests(random, round + 1, 60, 12, kVocabulary);
-      check_same_rows(run_together(b.model, requests, 50, random), run_one_by_one(a.model, requests, random), "threads");
+      const auto alone = run_one_by_one(a.model, requests, random);
+      check_same_rows(run_together(b.model, requests, 50, random), alone, "threads");
     }
   }
 }

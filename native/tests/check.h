@@ -57,7 +57,9 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-inline bool same_bits(const float* a, const float* b, size_t size) { return std::memcmp(a, b, size * sizeof(float)) == 0; }
+inline bool same_bits(const float* a, const float* b, size_t size) {
+  return std::memcmp(a, b, size * sizeof(float)) == 0;
+}
 
 // The kernels of every instruction set of this machine.
 inline std::vector<const Kernels*> all_kernels() {

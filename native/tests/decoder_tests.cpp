@@ -21,7 +21,9 @@ class Recorder {
     const auto table = std::make_shared<std::vector<uint8_t>>(random_weight(format_, kVocabulary, kWidth, random_));
     int x = p.embed(format_, {table, table->data()}, kVocabulary, kWidth, 30.0f);
     std::vector<float> frequencies;
-    for (size_t i = 0; i < kHead / 2; ++i) frequencies.push_back(std::pow(10000.0f, -static_cast<float>(2 * i) / kHead));
+    for (size_t i = 0; i < kHead / 2; ++i) {
+      frequencies.push_back(std::pow(10000.0f, -static_cast<float>(2 * i) / kHead));
+    }
     const int rope = p.add_rope_table(frequencies, 1.0f);
     for (int layer = 0; layer < kLayers; ++layer) x = record_layer(x, layer, rope);
     const int last = p.rms_norm(p.select(x), norm(kWidth), 1e-5f, -1);
@@ -41,7 +43,8 @@ class Recorder {
     const RopeStyle style = layer == 0 ? RopeStyle::Neox : RopeStyle::Interleaved;
     p.rope(qkv[0], kHeads, rope, style);
     p.rope(qkv[1], kKvHeads, rope, style);
-    const int mixed = p.attention(qkv[0], qkv[1], qkv[2], {layer, kHeads, kKvHeads, kHead, layer == 0 ? 0 : 21, 0.2f, 0.0f});
+    const AttentionShape shape{layer, kHeads, kKvHeads, kHead, layer == 0 ? 0 : 21, 0.2f, 0.0f};
+    const int mixed = p.attention(qkv[0], qkv[1], qkv[2], shape);
     Linear out = matrix(kWidth, kWidth);
     out.residual = x;
     const int middle = p.linear(mixed, {out}, precise_)[0];
@@ -54,7 +57,8 @@ class Recorder {
 
   Linear matrix(size_t outputs, size_t inputs) {
     const auto data = random_weight(format_, outputs, inputs, random_);
-    return {std::make_shared<Weight>(format_, outputs, inputs, data.data(), *pool_), random_.normals(outputs, 0.1f), -1};
+    auto weight = std::make_shared<Weight>(format_, outputs, inputs, data.data(), *pool_);
+    return {std::move(weight), random_.normals(outputs, 0.1f), -1};
   }
 
   std::vector<float> norm(size_t width) { return random_.normals(width); }

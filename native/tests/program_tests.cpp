@@ -19,7 +19,8 @@ std::shared_ptr<const uint8_t> table_of(size_t values) {
 Linear identity(size_t width, ThreadPool& pool) {
   std::vector<float> values(width * width, 0.0f);
   for (size_t i = 0; i < width; ++i) values[i * width + i] = 1.0f;
-  return {std::make_shared<Weight>(Format::F32, width, width, reinterpret_cast<const uint8_t*>(values.data()), pool), {}, -1};
+  const auto* const data = reinterpret_cast<const uint8_t*>(values.data());
+  return {std::make_shared<Weight>(Format::F32, width, width, data, pool), {}, -1};
 }
 
 void test_recording() {

@@ -20,7 +20,8 @@ struct Request {
   std::vector<int> path(int node) const;
 };
 
-std::vector<Request> random_requests(Random& random, int num_requests, int longest_prefix, int most_nodes, int vocabulary);
+std::vector<Request> random_requests(Random& random, int num_requests, int longest_prefix, int most_nodes,
+                                     int vocabulary);
 
 struct CacheShape {
   size_t layers, kv_heads, head_width;
