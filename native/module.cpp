@@ -244,11 +244,15 @@ NB_MODULE(_native, m) {
       .def("profile", &Program::profile);
 
   m.def("pick", [](const Kernels& kernels, const FloatsIn& logits, double temperature, int64_t top_k, double top_p,
-                   double min_p, uint64_t seed, uint32_t choice, uint32_t position, size_t count) {
+                   double min_p, uint64_t seed, uint32_t choice, uint32_t position, size_t count,
+                   const std::optional<IntsIn>& token_ids) {
+    if (token_ids && token_ids->size() != logits.size()) {
+      throw std::invalid_argument("pick: one token id is needed for each logit");
+    }
     return pick(kernels, logits.data(), logits.size(), rule(temperature, top_k, top_p, min_p, seed, choice, position),
-                count);
+                count, token_ids ? token_ids->data() : nullptr);
   }, "kernels"_a, "logits"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a, "choice"_a, "position"_a,
-     "count"_a);
+     "count"_a, "token_ids"_a.none() = nb::none());
   m.def("gumbel", &gumbel, "seed"_a, "choice"_a, "position"_a, "token"_a);
   m.def("token_probability", [](const Kernels& kernels, const FloatsIn& logits, double temperature, size_t token) {
     if (token >= logits.size()) throw std::invalid_argument("token_probability: no such token");

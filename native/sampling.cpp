@@ -119,10 +119,9 @@ void keep_top_p(std::vector<int64_t>& ids, const float* logits, float largest, c
   ids.resize(kept);
 }
 
-}  // namespace
-
-std::vector<int64_t> pick(const Kernels& kernels, const float* logits, size_t size, const SamplingRule& rule,
-                          size_t count) {
+// Indices of the chosen logits.
+std::vector<int64_t> pick_indices(const Kernels& kernels, const float* logits, size_t size, const SamplingRule& rule,
+                                  size_t count, const int32_t* token_ids) {
   check_rule(rule);
   if (count == 0) throw std::invalid_argument("pick: at least one token must be asked for");
   const float largest = checked_max(kernels, logits, size);
@@ -138,7 +137,7 @@ std::vector<int64_t> pick(const Kernels& kernels, const float* logits, size_t si
   const auto consider = [&](int64_t id) {
     const double z = (double{logits[id]} - double{largest}) / rule.temperature;
     if (z + kLargestNoise < best.worst() || logits[id] == -INFINITY) return;
-    best.offer(z + noise.at(static_cast<uint32_t>(id)), id);
+    best.offer(z + noise.at(static_cast<uint32_t>(token_ids ? token_ids[id] : id)), id);
   };
   const bool filtered = (rule.top_k > 0 && static_cast<size_t>(rule.top_k) < size) || rule.top_p < 1.0 || rule.min_p > 0.0;
   if (!filtered) {
@@ -162,6 +161,17 @@ std::vector<int64_t> pick(const Kernels& kernels, const float* logits, size_t si
     consider(id);
   }
   return best.ids();
+}
+
+}  // namespace
+
+std::vector<int64_t> pick(const Kernels& kernels, const float* logits, size_t size, const SamplingRule& rule,
+                          size_t count, const int32_t* token_ids) {
+  std::vector<int64_t> chosen = pick_indices(kernels, logits, size, rule, count, token_ids);
+  if (token_ids) {
+    for (int64_t& index : chosen) index = token_ids[index];
+  }
+  return chosen;
 }
 
 double gumbel(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token) {

@@ -20,10 +20,11 @@ struct SamplingRule {
 };
 
 // The up to `count` tokens with the largest perturbed logits, largest first; `count` is at least 1.
+// token_ids: which token each logit belongs to, in rising order; null: the i-th logit is token i's.
 // Throws std::domain_error where a logit is NaN or +inf, or all are -inf, and std::invalid_argument where the rule is
 // not one of SamplingParams.
 std::vector<int64_t> pick(const Kernels& kernels, const float* logits, size_t size, const SamplingRule& rule,
-                          size_t count);
+                          size_t count, const int32_t* token_ids = nullptr);
 
 // Standard Gumbel noise of a token (Philox4x32-10, see foredraft/sampling/noise.py).
 double gumbel(uint64_t seed, uint32_t choice, uint32_t position, uint32_t token);

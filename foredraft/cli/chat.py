@@ -30,6 +30,7 @@ def chat(
     system: options.System = None,
     draft: options.Draft = None,
     num_draft_tokens: options.NumDraftTokens = None,
+    draft_vocab: options.DraftVocab = None,
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
     temperature: options.Temperature = None,
     top_k: options.TopK = None,
@@ -60,6 +61,7 @@ def chat(
         model=model,
         draft=draft,
         num_draft_tokens=num_draft_tokens,
+        draft_vocab=draft_vocab,
         threads=threads,
         context_length=context_length,
     )

@@ -23,9 +23,7 @@ def generate(
         str | None, typer.Argument(metavar="PROMPT", help="The text to answer; - or none: standard input.")
     ] = None,
     model: options.Model = "smollm2-135m",
-    prompt_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read the prompt from this file.")
-    ] = None,
+    prompt_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Read the prompt from this file.")] = None,
     system: options.System = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompt as it stands, without the chat template.")
@@ -35,6 +33,7 @@ def generate(
     ] = False,
     draft: options.Draft = None,
     num_draft_tokens: options.NumDraftTokens = None,
+    draft_vocab: options.DraftVocab = None,
     max_tokens: options.MaxTokens = None,
     temperature: options.Temperature = None,
     top_k: options.TopK = None,
@@ -66,6 +65,7 @@ def generate(
         model=model,
         draft=draft,
         num_draft_tokens=num_draft_tokens,
+        draft_vocab=draft_vocab,
         threads=threads,
         context_length=context_length,
     )

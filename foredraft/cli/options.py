@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from foredraft.sampling import SamplingParams
 
 MODEL_HELP = (
-    "A .gguf file, a safetensors folder, a hub id (org/name or org/name:Q4_K_M), "
-    "or the built-in name smollm2-135m."
+    "A .gguf file, a safetensors folder, a hub id (org/name or org/name:Q4_K_M), or the built-in name smollm2-135m."
 )
 
 Model = Annotated[str, typer.Option("-m", "--model", metavar="MODEL", help=MODEL_HELP)]
@@ -34,16 +33,16 @@ Draft = Annotated[
 NumDraftTokens = Annotated[
     int | None, typer.Option(metavar="N", help="Most tokens to draft in one round (default: chosen for you).")
 ]
-MaxTokens = Annotated[
-    int | None, typer.Option(metavar="N", help="Most tokens to produce (generate: 128, chat: 1024).")
+DraftVocab = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Frequent tokens a draft model chooses from; 0: all (default: chosen for you)."),
 ]
+MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Most tokens to produce (generate: 128, chat: 1024).")]
 Temperature = Annotated[
     float | None,
     typer.Option(metavar="T", help="0 takes the most likely token; above 0 samples (default: 0)."),
 ]
-TopK = Annotated[
-    int | None, typer.Option(metavar="K", help="Sample among the K most likely tokens (0: all).")
-]
+TopK = Annotated[int | None, typer.Option(metavar="K", help="Sample among the K most likely tokens (0: all).")]
 TopP = Annotated[
     float | None, typer.Option(metavar="P", help="Sample among the likeliest tokens that hold probability P.")
 ]
@@ -57,9 +56,7 @@ Stop = Annotated[
     typer.Option(metavar="TEXT", help="End the text before this string. Repeatable.", show_default=False),
 ]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's end token.")]
-Threads = Annotated[
-    int | None, typer.Option(metavar="N", help="Threads to compute with (default: all cores).")
-]
+Threads = Annotated[int | None, typer.Option(metavar="N", help="Threads to compute with (default: all cores).")]
 ContextLength = Annotated[
     int | None,
     typer.Option(metavar="N", help="Most tokens of prompt and answer (default: chosen for the model)."),
@@ -74,6 +71,7 @@ class EngineOptions:
     model: str
     draft: list[str] | None
     num_draft_tokens: int | None
+    draft_vocab: int | None
     threads: int | None
     context_length: int | None
 
@@ -142,6 +140,7 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
         model,
         draft=drafts or "auto",
         num_draft_tokens=options.num_draft_tokens,
+        draft_vocab_size=options.draft_vocab,
         context_length=options.context_length,
         threads=options.threads,
     )

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from foredraft.drafters.base import Drafter, RequestView
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
 from foredraft.drafters.none import NoDrafter
 from foredraft.errors import OptionError, VocabularyMismatchError
+from foredraft.kernels.batch import Ints
 from foredraft.kernels.operations import Kernels
 from foredraft.models.load import load_decoder
 from foredraft.models.source import open_model
@@ -20,15 +23,26 @@ __all__ = ["Drafter", "RequestView", "make_drafter"]
 _NAMES = ("auto", "none", "lookup")
 
 
-def make_drafter(names: Sequence[str], *, target: Tokenizer, kernels: Kernels) -> tuple[Drafter, str]:
+LARGE_VOCABULARY = 65536
+"""Tokens from which on a draft model computes the logits of the frequent ones only, unless told otherwise."""
+NUM_FREQUENT_TOKENS = 32768
+
+
+def make_drafter(
+    names: Sequence[str], *, target: Tokenizer, kernels: Kernels, draft_vocab_size: int | None = None
+) -> tuple[Drafter, str]:
     """The drafter that `names` ask for, and why it is this one, in words.
 
     names: "auto", "none", "lookup", or models (files, folders, hub ids, built-in names); several are asked in
     turn. target: the target's tokenizer. kernels: what a drafter's model computes with.
+    draft_vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary, and
+    32768 of one larger than 65536.
 
-    Raises OptionError for an unknown name or a combination without meaning, VocabularyMismatchError where a model's
+    Raises OptionError for an unknown name, a negative size or a combination without meaning, VocabularyMismatchError where a model's
     vocabulary is not the target's, and what loading a model raises.
     """
+    if draft_vocab_size is not None and draft_vocab_size < 0:
+        raise OptionError(f"--draft-vocab must be 0 (all tokens) or more, got {draft_vocab_size}")
     unique = list(dict.fromkeys(names))
     if not unique:
         raise OptionError("--draft needs a name: auto, none, lookup or a model")
@@ -38,11 +52,11 @@ def make_drafter(names: Sequence[str], *, target: Tokenizer, kernels: Kernels) -
         return NoDrafter(), "drafting is switched off"
     if unique == ["auto"]:
         return LookupDrafter(), "auto: lookup costs nothing, and no draft model was given"
-    drafters = [_make_one(name, target, kernels) for name in unique]
+    drafters = [_make_one(name, target, kernels, draft_vocab_size) for name in unique]
     return (drafters[0] if len(drafters) == 1 else FirstDrafter(drafters)), "asked for"
 
 
-def _make_one(name: str, target: Tokenizer, kernels: Kernels) -> Drafter:
+def _make_one(name: str, target: Tokenizer, kernels: Kernels, draft_vocab_size: int | None) -> Drafter:
     if name == "lookup":
         return LookupDrafter()
     if not is_model_reference(name):
@@ -50,9 +64,25 @@ def _make_one(name: str, target: Tokenizer, kernels: Kernels) -> Drafter:
     path = resolve(name)
     source = open_model(path)
     _check_vocabulary(path, target, load_tokenizer(source.tokenizer_data))
-    decoder = load_decoder(source, kernels=kernels)
-    vocab_size = min(target.vocab_size, decoder.config.vocab_size)
-    return ModelDrafter(decoder, vocab_size=vocab_size, name=f"model:{path.stem}")
+    vocab_size = min(target.vocab_size, source.config.vocab_size)
+    token_ids = _frequent_tokens(target, vocab_size, draft_vocab_size)
+    decoder = load_decoder(source, kernels=kernels, token_ids=token_ids)
+    return ModelDrafter(decoder, vocab_size=vocab_size, token_ids=token_ids, name=f"model:{path.stem}")
+
+
+def _frequent_tokens(target: Tokenizer, vocab_size: int, wanted: int | None) -> Ints | None:
+    """The tokens a draft model chooses from, or None for all of them.
+
+    The output matrix is a third of what a small model reads for a token, and most of its rows belong to rare tokens. The
+    merges of a vocabulary are learned from the most to the least frequent pair, so low ids are frequent tokens. The end
+    tokens are always among them.
+    """
+    if wanted is None:
+        wanted = NUM_FREQUENT_TOKENS if vocab_size > LARGE_VOCABULARY else 0
+    if not 0 < wanted < vocab_size:
+        return None
+    ends = [token for token in target.eos_ids if wanted <= token < vocab_size]
+    return np.array([*range(wanted), *sorted(ends)], dtype=np.int32)
 
 
 def _check_vocabulary(path: Path, target: Tokenizer, drafter: Tokenizer) -> None:

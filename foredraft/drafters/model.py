@@ -8,8 +8,11 @@ both choose.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from foredraft.cache import CacheSequence
 from foredraft.drafters.base import RequestView, no_draft
+from foredraft.kernels.batch import Ints
 from foredraft.models.cached_decoder import CachedDecoder, Entry
 from foredraft.tree import DraftTree
 
@@ -44,15 +47,23 @@ class ModelDrafter:
     """Proposes chains that a model finds likely.
 
     decoder: the drafter's model. vocab_size: the real tokens it shares with the target; others are never proposed.
+    token_ids: the tokens that its logits belong to, in rising order and all real, where some were left out to make
+    the drafter cheaper; None: the i-th logit is token i's.
     min_confidence: a chain ends before the first token whose probability is below this.
     """
 
     def __init__(
-        self, decoder: CachedDecoder, *, vocab_size: int, name: str = "model", min_confidence: float = 0.0
+        self,
+        decoder: CachedDecoder,
+        *,
+        vocab_size: int,
+        token_ids: Ints | None = None,
+        name: str = "model",
+        min_confidence: float = 0.0,
     ) -> None:
         self.name = name
         self._decoder = decoder
-        self._vocab_size = vocab_size
+        self._token_ids = np.arange(vocab_size, dtype=np.int32) if token_ids is None else token_ids
         self._min_confidence = min_confidence
         self._known: dict[int, _Known] = {}
 
@@ -103,7 +114,7 @@ class ModelDrafter:
         for chain, tree, logits in zip(chains, trees, self._decoder.forward(entries), strict=True):
             chain.sequence.commit(tree.tokens)
             params = chain.request.params
-            row = logits[0, : self._vocab_size]
+            row = logits[0, : len(self._token_ids)]
             [token] = self._decoder.kernels.pick(
                 row,
                 temperature=params.temperature,
@@ -111,8 +122,10 @@ class ModelDrafter:
                 top_p=params.top_p,
                 min_p=params.min_p,
                 noise=(params.seed or 0, 0, len(chain.sequence)),
+                token_ids=self._token_ids,
             )
-            confidence = self._decoder.kernels.token_probability(row, token, params.temperature)
+            index = int(np.searchsorted(self._token_ids, token))
+            confidence = self._decoder.kernels.token_probability(row, index, params.temperature)
             if confidence < self._min_confidence:
                 chain.stopped = True
                 continue

@@ -8,7 +8,7 @@ import numpy as np
 
 from foredraft import _native
 from foredraft.errors import ForedraftError, OptionError
-from foredraft.kernels.batch import Batch
+from foredraft.kernels.batch import Batch, Ints
 from foredraft.kernels.operations import (
     AttentionShape,
     Floats,
@@ -18,6 +18,7 @@ from foredraft.kernels.operations import (
     RopeTable,
     Storage,
 )
+from foredraft.kernels.pages import release_pages
 
 _NONE = -1
 _NUM_SEEDS = 1 << 64
@@ -64,6 +65,7 @@ class NativeKernels:
         min_p: float,
         noise: tuple[int, int, int],
         count: int = 1,
+        token_ids: Ints | None = None,
     ) -> list[int]:
         """See `Kernels`."""
         seed, choice, position = noise
@@ -79,13 +81,14 @@ class NativeKernels:
                 choice,
                 position,
                 count,
+                token_ids,
             )
         except ValueError as error:  # a domain error of C++: the logits themselves are unusable
             raise ForedraftError(str(error)) from None
 
-    def token_probability(self, logits_V: Floats, token: int, temperature: float) -> float:
+    def token_probability(self, logits_V: Floats, index: int, temperature: float) -> float:
         """See `Kernels`."""
-        return _native.token_probability(self._kernels, logits_V, temperature or 1.0, token)
+        return _native.token_probability(self._kernels, logits_V, temperature or 1.0, index)
 
 
 class NativeDecoder:
@@ -95,6 +98,8 @@ class NativeDecoder:
         recorder = NativeOperations(_native.Program(pool, kernels), pool)
         self._program = recorder.program
         self._results: dict[str, int] = dict(recipe(recorder))
+        self.num_weight_bytes = recorder.num_weight_bytes
+        """Bytes of the packed matrices: what a forward pass reads of the weights, norms and embedding rows apart."""
         for buffer in self._results.values():
             self._program.keep(buffer)
         self._program.finish()
@@ -134,6 +139,7 @@ class NativeOperations:
     def __post_init__(self) -> None:
         self._tables: dict[int, int] = {}
         self._memory = _native.WeightMemory()
+        self.num_weight_bytes = 0
 
     def embed(self, matrix: Matrix, scale: float) -> int:
         """See `Operations`."""
@@ -148,8 +154,13 @@ class NativeOperations:
     ) -> list[int]:
         """See `Operations`."""
         added = _NONE if residual is None else residual
-        packed = [(_native.pack(m.format, *m.shape, m.data, self.pool, self._memory), m.bias, added) for m in matrices]
-        return self.program.linear(x, packed, precise)
+        return self.program.linear(x, [(self._pack(matrix), matrix.bias, added) for matrix in matrices], precise)
+
+    def _pack(self, matrix: Matrix) -> _native.Weight:
+        weight = _native.pack(matrix.format, *matrix.shape, matrix.data, self.pool, self._memory)
+        self.num_weight_bytes += weight.num_bytes
+        release_pages(matrix.data)  # or the model would be in memory twice
+        return weight
 
     def rope(self, x: int, num_heads: int, table: RopeTable) -> int:
         """See `Operations`."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from foredraft.kernels.batch import Batch
+from foredraft.kernels.batch import Batch, Ints
 
 B = TypeVar("B")
 Floats = NDArray[np.float32]
@@ -119,8 +119,12 @@ class Kernels(Protocol):
         min_p: float,
         noise: tuple[int, int, int],
         count: int = 1,
+        token_ids: Ints | None = None,
     ) -> list[int]:
-        """Token ids by falling perturbed logit, at most `count`; see `foredraft.sampling.pick`."""
+        """Token ids by falling perturbed logit, at most `count`; see `foredraft.sampling.pick`.
 
-    def token_probability(self, logits_V: Floats, token: int, temperature: float) -> float:
-        """Probability of `token` under softmax(logits / temperature); at temperature 0 under softmax(logits)."""
+        token_ids: which token each logit belongs to, in rising order; None: the i-th logit is token i's.
+        """
+
+    def token_probability(self, logits_V: Floats, index: int, temperature: float) -> float:
+        """Probability of the token with the logit at `index` under softmax(logits / temperature); at temperature 0 under softmax(logits)."""

@@ -80,7 +80,6 @@ class CachedDecoder:
         finally:
             sequence.close()
 
-
     def time_forward(self, *, num_tokens: int, context: int = 0) -> float:
         """Seconds that one forward pass of a chain of `num_tokens` takes behind `context` cached tokens.
 

@@ -1,10 +1,11 @@
 """The one decoder: every supported family, written against the operations of `foredraft.kernels`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foredraft.errors import UnsupportedModelError
 from foredraft.kernels import formats
@@ -46,11 +47,14 @@ class Weights:
     output: Matrix
 
 
-def make_recipe(source: ModelSource, *, hidden_layers: Sequence[int] = ()) -> Recipe:
+def make_recipe(
+    source: ModelSource, *, hidden_layers: Sequence[int] = (), token_ids: NDArray[np.int32] | None = None
+) -> Recipe:
     """The decoder of a model, to be compiled by a set of kernels.
 
-    Its results: "logits" [selected rows, V], and "hidden.i" [rows, D] for each i of `hidden_layers`, the
-    hidden state after layer i (0 is the first layer).
+    token_ids: the tokens whose logits are computed, in this order; None: all. A drafter needs the frequent ones only.
+    Its results: "logits" [selected rows, V], V being the number of token ids where they are given, and "hidden.i"
+    [rows, D] for each i of `hidden_layers`, the hidden state after layer i (0 is the first layer).
 
     Raises UnsupportedModelError for traits that no operation covers.
     """
@@ -58,6 +62,8 @@ def make_recipe(source: ModelSource, *, hidden_layers: Sequence[int] = ()) -> Re
     if config.logit_softcap is not None:
         raise UnsupportedModelError(f"{source.path}: a soft cap on the logits is not supported")
     weights = read_weights(source)
+    if token_ids is not None:
+        weights = replace(weights, output=_some_rows(weights.output, token_ids))
     tables = {rope: _rope_table(rope) for rope in map(config.rope_of_layer, range(config.num_layers))}
 
     def recipe(ops: Operations[B]) -> Mapping[str, B]:
@@ -193,3 +199,13 @@ def _matrix(tensors: Mapping[str, TensorInfo], name: str, bias_name: str | None 
     rows, columns = tensor.shape
     bias = _vector(tensors[bias_name]) if bias_name is not None and bias_name in tensors else None
     return Matrix(name=name, format=tensor.format, shape=(rows, columns), data=tensor.data, bias=bias)
+
+
+def _some_rows(matrix: Matrix, rows: NDArray[np.int32]) -> Matrix:
+    """The matrix cut to some of its rows, byte for byte. Raises ValueError for a row that is not there."""
+    if len(rows) and not 0 <= rows.min() <= rows.max() < matrix.shape[0]:
+        raise ValueError(f"rows must be from 0 to {matrix.shape[0] - 1}, got {rows.min()} to {rows.max()}")
+    data = matrix.data.reshape(matrix.shape[0], -1)[rows]
+    bias = None if matrix.bias is None else matrix.bias[rows]
+    name = f"{matrix.name}[{len(rows)} rows]"
+    return replace(matrix, name=name, shape=(len(rows), matrix.shape[1]), data=data.reshape(-1), bias=bias)
