@@ -70,9 +70,7 @@ def config_from_folder(values: Mapping[str, object], path: Path) -> ModelConfig:
     num_kv_heads = fields.integer("num_key_value_heads", num_heads)
     head_width = _head_width(fields, model_width, num_heads)
     if num_heads % num_kv_heads:
-        raise ModelFileError(
-            f"{where}: {num_heads} attention heads cannot share {num_kv_heads} key/value heads"
-        )
+        raise ModelFileError(f"{where}: {num_heads} attention heads cannot share {num_kv_heads} key/value heads")
     bias = fields.flag("attention_bias", False) if family != "mistral" else False
     common: dict[str, Any] = {
         "architecture": "llama" if family == "mistral" else family,
@@ -125,9 +123,7 @@ def _refuse_quantised(values: Mapping[str, object], path: Path) -> None:
 
 def _head_width(fields: Fields, model_width: int, num_heads: int) -> int:
     if not fields.has("head_dim") and model_width % num_heads:
-        raise ModelFileError(
-            f"{fields.where}: hidden_size {model_width} does not divide into {num_heads} heads"
-        )
+        raise ModelFileError(f"{fields.where}: hidden_size {model_width} does not divide into {num_heads} heads")
     head_width = fields.integer("head_dim", model_width // num_heads)
     if head_width % 2:
         raise UnsupportedModelError(f"{fields.where}: heads of the odd width {head_width} are not supported")
@@ -137,9 +133,7 @@ def _head_width(fields: Fields, model_width: int, num_heads: int) -> int:
 def _check_activation(fields: Fields, key: str, wanted: str) -> None:
     found = fields.text(key, wanted)
     if found != wanted:
-        raise UnsupportedModelError(
-            f"{fields.where}: the activation {shown(found)} is not supported ({wanted} is)"
-        )
+        raise UnsupportedModelError(f"{fields.where}: the activation {shown(found)} is not supported ({wanted} is)")
 
 
 def _windows(fields: Fields, family: str, num_layers: int) -> dict[str, Any]:
@@ -163,9 +157,7 @@ def _windows(fields: Fields, family: str, num_layers: int) -> dict[str, Any]:
     if not any(sliding):
         return none
     if window is None:
-        raise ModelFileError(
-            f"{fields.where}: layer_types has sliding layers but no sliding_window is in use"
-        )
+        raise ModelFileError(f"{fields.where}: layer_types has sliding layers but no sliding_window is in use")
     return {"window_layers": sliding, "sliding_window": window}
 
 
@@ -175,9 +167,7 @@ def _layer_types(fields: Fields, num_layers: int) -> tuple[bool, ...]:
         raise fields.wrong("layer_types", types, f"a list of {num_layers} types of layers")
     for name in types:
         if name not in ("full_attention", "sliding_attention"):
-            raise UnsupportedModelError(
-                f"{fields.where}: layers of type {shown(str(name))} are not supported"
-            )
+            raise UnsupportedModelError(f"{fields.where}: layers of type {shown(str(name))} are not supported")
     return tuple(name == "sliding_attention" for name in types)
 
 
@@ -194,10 +184,6 @@ def _gemma3(fields: Fields, model_width: int, head_width: int) -> dict[str, Any]
         "norm_weight_plus_one": True,
         "embedding_scale": float(np.sqrt(np.float32(model_width))),
         "attention_scale": attention_scale(fields.number("query_pre_attn_scalar", 256)),
-        "logit_softcap": fields.number("final_logit_softcapping")
-        if fields.has("final_logit_softcapping")
-        else None,
-        "attention_softcap": fields.number("attn_logit_softcapping")
-        if fields.has("attn_logit_softcapping")
-        else None,
+        "logit_softcap": fields.number("final_logit_softcapping") if fields.has("final_logit_softcapping") else None,
+        "attention_softcap": fields.number("attn_logit_softcapping") if fields.has("attn_logit_softcapping") else None,
     }

@@ -23,9 +23,7 @@ def folder_rope(fields: Fields, layer_type: LayerType, dim: int, *, default_base
     kind = rope.text("rope_type", rope.text("type", "default"))
     partial = rope.number("partial_rotary_factor", fields.get("partial_rotary_factor", 1.0))
     if partial != 1.0:
-        raise UnsupportedModelError(
-            f"{where}: turning only a part ({partial:g}) of each head is not supported"
-        )
+        raise UnsupportedModelError(f"{where}: turning only a part ({partial:g}) of each head is not supported")
     base_key = "rope_theta" if layer_type == "full_attention" else "rope_local_base_freq"
     common: dict[str, Any] = {
         "base": rope.number("rope_theta", fields.get(base_key, default_base), low=1.0),
@@ -40,8 +38,7 @@ def folder_rope(fields: Fields, layer_type: LayerType, dim: int, *, default_base
     if kind == "yarn":
         return _yarn(fields, rope, common, _original_context(fields, rope))
     raise UnsupportedModelError(
-        f"{where}: rope scaling {shown(kind)} is not supported; supported are "
-        "default, linear, llama3 and yarn"
+        f"{where}: rope scaling {shown(kind)} is not supported; supported are default, linear, llama3 and yarn"
     )
 
 

@@ -20,9 +20,7 @@ from foredraft.models.tensor_info import TensorInfo
 _NUM_LAYERS_OF_GEMMA3_27B = 62
 
 
-def config_from_gguf(
-    metadata: Mapping[str, object], tensors: Mapping[str, TensorInfo], path: Path
-) -> ModelConfig:
+def config_from_gguf(metadata: Mapping[str, object], tensors: Mapping[str, TensorInfo], path: Path) -> ModelConfig:
     """Read the configuration of a model.
 
     Raises UnsupportedModelError when foredraft cannot run such a model, and ModelFileError when metadata is
@@ -32,8 +30,7 @@ def config_from_gguf(
     architecture = Fields(metadata, where).text("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UnsupportedModelError(
-            f"{path}: the architecture {shown(architecture)} is not supported; "
-            f"supported are {', '.join(ARCHITECTURES)}"
+            f"{path}: the architecture {shown(architecture)} is not supported; supported are {', '.join(ARCHITECTURES)}"
         )
     fields = Fields(metadata, where, architecture + ".")
     if fields.integer("expert_count", 0, low=0):
@@ -44,9 +41,7 @@ def config_from_gguf(
     num_kv_heads = fields.integer("attention.head_count_kv", num_heads)
     head_width = _head_width(fields, model_width, num_heads)
     if num_heads % num_kv_heads:
-        raise ModelFileError(
-            f"{path}: {num_heads} attention heads cannot share {num_kv_heads} key/value heads"
-        )
+        raise ModelFileError(f"{path}: {num_heads} attention heads cannot share {num_kv_heads} key/value heads")
     common: dict[str, Any] = {
         "architecture": architecture,
         "num_layers": num_layers,
@@ -66,9 +61,7 @@ def config_from_gguf(
     }
     if architecture == "gemma3":
         return ModelConfig(**common, **_gemma3(fields, num_layers, model_width, num_heads, head_width))
-    return ModelConfig(
-        **common, window_layers=(False,) * num_layers, attention_scale=attention_scale(head_width)
-    )
+    return ModelConfig(**common, window_layers=(False,) * num_layers, attention_scale=attention_scale(head_width))
 
 
 def _head_width(fields: Fields, model_width: int, num_heads: int) -> int:
@@ -106,16 +99,13 @@ def _rope(fields: Fields, tensors: Mapping[str, TensorInfo], style: Style, dim: 
     kind = fields.text("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "yarn"):
         raise UnsupportedModelError(
-            f"{fields.where}: rope scaling {shown(kind)} is not supported; "
-            "supported are none, linear and yarn"
+            f"{fields.where}: rope scaling {shown(kind)} is not supported; supported are none, linear and yarn"
         )
     factor = fields.number("rope.scaling.factor", fields.get("rope.scale_linear", 0.0), positive=False) or 1.0
     if factor < 0.01:
         raise fields.wrong("rope.scaling.factor", factor, "a number of at least 0.01")
     scaling: Scaling = "yarn" if kind == "yarn" else "none" if kind == "none" or factor == 1.0 else "linear"
-    original_context = fields.integer(
-        "rope.scaling.original_context_length", fields.integer("context_length")
-    )
+    original_context = fields.integer("rope.scaling.original_context_length", fields.integer("context_length"))
     given_magnitude = fields.number("rope.scaling.attn_factor", 1.0)
     return RopeConfig(
         base=fields.number("rope.freq_base", 10000.0, low=1.0),
@@ -136,18 +126,14 @@ def _frequency_factors(tensors: Mapping[str, TensorInfo], dim: int, where: str) 
     if tensor is None:
         return None
     if tensor.shape != (dim // 2,):
-        raise ModelFileError(
-            f"{where}: tensor 'rope_freqs.weight' has shape {tensor.shape}, not {(dim // 2,)}"
-        )
+        raise ModelFileError(f"{where}: tensor 'rope_freqs.weight' has shape {tensor.shape}, not {(dim // 2,)}")
     factors = dequantize(tensor.data, tensor.format, tensor.shape)
     if not ((factors > 1e-6) & (factors < 1e6)).all():
         raise ModelFileError(f"{where}: tensor 'rope_freqs.weight' holds values that cannot be divisors")
     return tuple(float(factor) for factor in factors)
 
 
-def _gemma3(
-    fields: Fields, num_layers: int, model_width: int, num_heads: int, head_width: int
-) -> dict[str, Any]:
+def _gemma3(fields: Fields, num_layers: int, model_width: int, num_heads: int, head_width: int) -> dict[str, Any]:
     """What is special to gemma3 (src/models/gemma3.cpp).
 
     The +1 of its norms is folded into the file. The 27B model alone scales attention by width / heads.

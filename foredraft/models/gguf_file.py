@@ -117,15 +117,11 @@ class GGUFFile:
             return
         ending = f"-{number + 1:05d}-of-{count:05d}.gguf"
         if not self.path.name.endswith(ending):
-            raise ModelFileError(
-                f"{self.path}: is part {number + 1} of {count}, so its name must end in {ending}"
-            )
+            raise ModelFileError(f"{self.path}: is part {number + 1} of {count}, so its name must end in {ending}")
         stem = self.path.name.removesuffix(ending)
         names = [f"{stem}-{index + 1:05d}-of-{count:05d}.gguf" for index in range(count)]
         if number != 0:
-            raise ModelFileError(
-                f"{self.path}: is part {number + 1} of {count}; open the first part, {names[0]}"
-            )
+            raise ModelFileError(f"{self.path}: is part {number + 1} of {count}; open the first part, {names[0]}")
         for index in range(1, count):
             path = self.path.with_name(names[index])
             part = _read_part(path)
@@ -138,9 +134,7 @@ class GGUFFile:
                 self.tensors[name] = tensor
         total = self.metadata.get("split.tensors.count", len(self.tensors))
         if total != len(self.tensors):
-            raise ModelFileError(
-                f"{self.path}: its parts hold {len(self.tensors)} tensors, not {total} as it says"
-            )
+            raise ModelFileError(f"{self.path}: its parts hold {len(self.tensors)} tensors, not {total} as it says")
 
 
 @dataclass(frozen=True)
@@ -213,9 +207,7 @@ class _Cursor:
             return self.array(what)
         layout = _SCALARS.get(kind)
         if layout is None:
-            raise self.fail(
-                f"{what} has the unknown type {kind}; the file is damaged or newer than this reader"
-            )
+            raise self.fail(f"{what} has the unknown type {kind}; the file is damaged or newer than this reader")
         value: object = layout.unpack_from(self.buffer, self.need(layout.size, what))[0]
         return value
 
@@ -226,16 +218,12 @@ class _Cursor:
             raise self.fail(f"{what} is a list of the unsupported type {kind}; the file is damaged")
         item = layout.size if layout else 8
         if num > _MAX_ARRAY or num * item > self.size - self.position:
-            raise self.fail(
-                f"{what} claims {num} entries, more than the file can hold; it is truncated or damaged"
-            )
+            raise self.fail(f"{what} claims {num} entries, more than the file can hold; it is truncated or damaged")
         if layout is None:
             return list[object](self.strings(num, what))
         dtype = np.dtype(layout.format)
         start = self.need(num * item, what)
-        values = np.frombuffer(
-            self.buffer, dtype=np.uint8 if kind == _BOOL else dtype, count=num, offset=start
-        )
+        values = np.frombuffer(self.buffer, dtype=np.uint8 if kind == _BOOL else dtype, count=num, offset=start)
         return list[object]((values != 0).tolist() if kind == _BOOL else values.tolist())
 
 
@@ -254,9 +242,7 @@ def _read_part(path: Path) -> _Part:
         metadata[key] = cursor.value(cursor.u32(what), what)
     alignment = metadata.get("general.alignment", 32)
     if isinstance(alignment, bool) or not isinstance(alignment, int) or not _is_alignment(alignment):
-        raise cursor.fail(
-            f"metadata key 'general.alignment' must be a power of two, it is {shown(str(alignment))}"
-        )
+        raise cursor.fail(f"metadata key 'general.alignment' must be a power of two, it is {shown(str(alignment))}")
     entries: dict[str, _Entry] = {}
     for index in range(num_tensors):
         entry = _read_entry(cursor, f"the entry of tensor {index + 1} of {num_tensors}", alignment)
@@ -285,19 +271,13 @@ def _read_header(cursor: _Cursor) -> tuple[int, int]:
     """Check magic and version; return the numbers of tensors and of metadata keys."""
     magic = cursor.buffer[:4]
     if magic != b"GGUF":
-        raise cursor.fail(
-            "is not a GGUF file (it does not start with 'GGUF'); fetch it again or check its name"
-        )
+        raise cursor.fail("is not a GGUF file (it does not start with 'GGUF'); fetch it again or check its name")
     cursor.position = 4
     version = cursor.u32("the header")
     if version & 0xFFFF == 0 and version:
-        raise UnsupportedModelError(
-            f"{cursor.path}: is a big-endian GGUF file; only little-endian files can be read"
-        )
+        raise UnsupportedModelError(f"{cursor.path}: is a big-endian GGUF file; only little-endian files can be read")
     if version == 1:
-        raise UnsupportedModelError(
-            f"{cursor.path}: is GGUF version 1, which is obsolete; convert the model anew"
-        )
+        raise UnsupportedModelError(f"{cursor.path}: is GGUF version 1, which is obsolete; convert the model anew")
     if version not in (2, 3):
         raise UnsupportedModelError(f"{cursor.path}: is GGUF version {version}; versions 2 and 3 can be read")
     num_tensors, num_keys = cursor.u64("the header"), cursor.u64("the header")

@@ -65,14 +65,8 @@ class SafetensorsFolder:
     def _read_shards(self) -> None:
         index = self.path / INDEX
         places = read_json(index).get("weight_map")
-        if (
-            not isinstance(places, dict)
-            or not places
-            or not all(_is_file_name(name) for name in places.values())
-        ):
-            raise ModelFileError(
-                f"{index}: 'weight_map' must map the names of tensors to the names of shards"
-            )
+        if not isinstance(places, dict) or not places or not all(_is_file_name(name) for name in places.values()):
+            raise ModelFileError(f"{index}: 'weight_map' must map the names of tensors to the names of shards")
         shards = sorted(cast(dict[str, str], places).items(), key=lambda place: place[1])
         names = list(dict.fromkeys(shard for _, shard in shards))
         if len(names) > _MAX_SHARDS:
@@ -85,9 +79,7 @@ class SafetensorsFolder:
                 if tensor_name in self.tensors:
                     raise ModelFileError(f"{shard}: tensor {shown(tensor_name)} is also in another shard")
                 if places.get(tensor_name, name) != name:
-                    raise ModelFileError(
-                        f"{shard}: tensor {shown(tensor_name)} is in another shard by {INDEX}"
-                    )
+                    raise ModelFileError(f"{shard}: tensor {shown(tensor_name)} is in another shard by {INDEX}")
                 self.tensors[tensor_name] = tensor
         for tensor_name, name in shards:
             if tensor_name not in self.tensors:
@@ -97,8 +89,7 @@ class SafetensorsFolder:
         others = sorted(self.path.glob("*.bin")) + sorted(self.path.glob("*.pt"))
         if others:
             return UnsupportedModelError(
-                f"{self.path}: its weights are in {others[0].name}; only safetensors can be read, "
-                "convert the model"
+                f"{self.path}: its weights are in {others[0].name}; only safetensors can be read, convert the model"
             )
         return ModelFileError(f"{self.path}: has neither {WHOLE} nor {INDEX}; fetch the model again")
 
@@ -110,12 +101,7 @@ def _what_lacks_config(path: Path) -> str:
 
 
 def _is_file_name(name: object) -> bool:
-    return (
-        isinstance(name, str)
-        and name == Path(name).name
-        and name.endswith(".safetensors")
-        and "\0" not in name
-    )
+    return isinstance(name, str) and name == Path(name).name and name.endswith(".safetensors") and "\0" not in name
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -133,9 +119,7 @@ def _parse_json(text: bytes, path: Path, what: str) -> dict[str, object]:
         raise ModelFileError(f"{path}: {what} is nested too deeply; it is damaged") from None
     except ValueError as error:  # JSON, UTF-8, duplicate names and whole numbers of thousands of digits
         reason = str(error).splitlines()[0][:100]
-        raise ModelFileError(
-            f"{path}: {what} is not valid JSON ({reason}); it is damaged, fetch it again"
-        ) from None
+        raise ModelFileError(f"{path}: {what} is not valid JSON ({reason}); it is damaged, fetch it again") from None
     if not isinstance(value, dict):
         raise ModelFileError(f"{path}: {what} must be a JSON object")
     return value
@@ -154,20 +138,15 @@ def read_safetensors(path: Path) -> dict[str, TensorInfo]:
     """The tensors of one safetensors file, under the names they have there. Raises ModelFileError."""
     mapped, data = map_file(path)
     if data.size < 8:
-        raise ModelFileError(
-            f"{path}: is not a safetensors file, it has only {data.size} bytes; fetch it again"
-        )
+        raise ModelFileError(f"{path}: is not a safetensors file, it has only {data.size} bytes; fetch it again")
     length = int.from_bytes(mapped[:8], "little")
     if length > min(_MAX_HEADER, data.size - 8):
         raise ModelFileError(
-            f"{path}: its header claims {length} bytes, more than the file can hold; "
-            "it is truncated or damaged"
+            f"{path}: its header claims {length} bytes, more than the file can hold; it is truncated or damaged"
         )
     header = _parse_json(mapped[8 : 8 + length], path, "the header")
     content = data[8 + length :]
-    entries = {
-        name: _read_entry(name, entry, path) for name, entry in header.items() if name != "__metadata__"
-    }
+    entries = {name: _read_entry(name, entry, path) for name, entry in header.items() if name != "__metadata__"}
     _check_places(entries, content.size, path)
     return {name: tensor_of(name, entry, content) for name, entry in entries.items()}
 
@@ -184,9 +163,7 @@ def tensor_of(name: str, entry: _Entry, content: NDArray[np.uint8]) -> TensorInf
 def _read_entry(name: str, entry: object, path: Path) -> _Entry:
     label = shown(name)
     if not isinstance(entry, Mapping):
-        raise ModelFileError(
-            f"{path}: the entry of tensor {label} must be a JSON object; the file is damaged"
-        )
+        raise ModelFileError(f"{path}: the entry of tensor {label} must be a JSON object; the file is damaged")
     dtype, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or not _are_sizes(shape) or not _are_sizes(place) or len(place) != 2:
         raise ModelFileError(f"{path}: the entry of tensor {label} lacks dtype, shape or data_offsets")
@@ -210,8 +187,7 @@ def _check_places(entries: Mapping[str, _Entry], size: int, path: Path) -> None:
     for name, (_, _, first, last) in sorted(entries.items(), key=lambda item: item[1][2:]):
         if first != end:
             raise ModelFileError(
-                f"{path}: the data of tensor {shown(name)} starts at byte {first}, not {end}; "
-                "the file is damaged"
+                f"{path}: the data of tensor {shown(name)} starts at byte {first}, not {end}; the file is damaged"
             )
         end = last
     if end != size:

@@ -60,9 +60,7 @@ def open_model(path: str | Path) -> ModelSource:
 def _open_gguf(path: Path) -> ModelSource:
     file = GGUFFile(path)
     config = config_from_gguf(file.metadata, file.tensors, path)
-    tensors = {
-        name: _needed(name, shape, file.tensors, path) for name, shape in config.tensor_shapes().items()
-    }
+    tensors = {name: _needed(name, shape, file.tensors, path) for name, shape in config.tensor_shapes().items()}
     unused = tuple(name for name in file.tensors if name not in tensors and name != "rope_freqs.weight")
     _refuse_ignored(unused, config, path)
     return ModelSource(path, "gguf", config, tensors, file.metadata, unused)
@@ -76,9 +74,7 @@ def _open_folder(path: Path) -> ModelSource:
     for name, tensor in folder.tensors.items():
         plain = text_model_name(name)
         if plain in found:
-            raise ModelFileError(
-                f"{path}: tensors {shown(found[plain].name)} and {shown(name)} are the same one"
-            )
+            raise ModelFileError(f"{path}: tensors {shown(found[plain].name)} and {shown(name)} are the same one")
         found[plain] = tensor
     config = replace(config, tied_embeddings=_is_tied(config, folder, found))
     tensors: dict[str, TensorInfo] = {}
@@ -114,17 +110,13 @@ def _needed(name: str, shape: tuple[int, ...], found: Mapping[str, TensorInfo], 
     if tensor.shape != shape:
         raise ModelFileError(f"{path}: tensor {name!a} has shape {tensor.shape}, expected {shape}")
     if tensor.format not in BLOCK:
-        raise UnsupportedModelError(
-            f"{path}: tensor {name!a} is stored as {tensor.format}, which is not supported"
-        )
+        raise UnsupportedModelError(f"{path}: tensor {name!a} is stored as {tensor.format}, which is not supported")
     return tensor
 
 
 _OF_A_LAYER = re.compile(r"(blk|model\.layers)\.(\d{1,9})\.")
 # Frequencies that old files carry and that follow from the configuration.
-_HARMLESS = re.compile(
-    r"(blk|model\.layers)\.\d+\.(attn_rot_embd\.|rope_freqs\.|self_attn\.rotary_emb\.inv_freq)"
-)
+_HARMLESS = re.compile(r"(blk|model\.layers)\.\d+\.(attn_rot_embd\.|rope_freqs\.|self_attn\.rotary_emb\.inv_freq)")
 
 
 def _refuse_ignored(unused: tuple[str, ...], config: ModelConfig, path: Path) -> None:

@@ -105,9 +105,7 @@ def _check(logits_V: Logits) -> None:
         raise ForedraftError("every token is excluded: all logits are -inf")
 
 
-def _kept(
-    logits_V: Logits, temperature: float, top_k: int, top_p: float, min_p: float
-) -> tuple[Ids, FloatArray]:
+def _kept(logits_V: Logits, temperature: float, top_k: int, top_p: float, min_p: float) -> tuple[Ids, FloatArray]:
     """The token ids the filters keep, in rising order, and z of each."""
     ids = np.flatnonzero(logits_V != -np.inf)
     if 0 < top_k < ids.size:

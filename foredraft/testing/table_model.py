@@ -68,9 +68,7 @@ class TableModel:
             noise=None if params.seed is None else Noise(params.seed, choice, len(tokens)),
         )
 
-    def generate(
-        self, tokens: Sequence[int], params: SamplingParams, num_tokens: int, *, choice: int = 0
-    ) -> list[int]:
+    def generate(self, tokens: Sequence[int], params: SamplingParams, num_tokens: int, *, choice: int = 0) -> list[int]:
         """Plain decoding, one token at a time: the `num_tokens` tokens after `tokens`."""
         sequence = list(tokens)
         for _ in range(num_tokens):

@@ -155,8 +155,7 @@ def _style(state: Mapping[str, Any], folder: Path) -> tuple[Style, bool]:
         strips = any(part.get("type") == "Strip" and part.get("start") for part in decoders)
         metaspace = any(
             part.get("type") == "Metaspace"
-            and part.get("prepend_scheme", "always" if part.get("add_prefix_space", True) else "never")
-            != "never"
+            and part.get("prepend_scheme", "always" if part.get("add_prefix_space", True) else "never") != "never"
             for part in decoders
         )
         return "sentencepiece", strips or metaspace
@@ -167,9 +166,7 @@ def _style(state: Mapping[str, Any], folder: Path) -> tuple[Style, bool]:
     )
 
 
-def _tokens(
-    ids: Mapping[str, int], rust: RustTokenizer, style: Style, folder: Path
-) -> tuple[list[str], bytearray]:
+def _tokens(ids: Mapping[str, int], rust: RustTokenizer, style: Style, folder: Path) -> tuple[list[str], bytearray]:
     size = max(ids.values()) + 1
     if size > 16 * len(ids) + 4096:
         raise ModelFileError(f"{folder / 'tokenizer.json'} has an id of {size - 1} for {len(ids)} tokens")
@@ -200,9 +197,7 @@ def _encoder(rust: RustTokenizer, state: Mapping[str, Any], ids: Mapping[str, in
                 steps = []
                 break
             steps.append(
-                pre_tokenizers.Metaspace(
-                    part.get("replacement", "\u2581"), "never", split=part.get("split", True)
-                )
+                pre_tokenizers.Metaspace(part.get("replacement", "\u2581"), "never", split=part.get("split", True))
             )
         later = pre_tokenizers.Sequence(steps) if steps else None
     strips = {i: (token.lstrip, token.rstrip) for i, token in added if token.lstrip or token.rstrip}

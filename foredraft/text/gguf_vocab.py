@@ -67,9 +67,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     """
     model = _get(metadata, "model", str)
     if model is None:
-        raise ModelFileError(
-            f"the model file has no tokenizer ({_KEY}model is missing); use a complete GGUF file"
-        )
+        raise ModelFileError(f"the model file has no tokenizer ({_KEY}model is missing); use a complete GGUF file")
     if model not in ("gpt2", "llama"):
         raise UnsupportedModelError(
             f"tokenizers of the kind {model!r} ({_KEY}model) are not supported; "
@@ -82,8 +80,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     if len(ids) != len(tokens):
         twice = next(i for i, text in enumerate(tokens) if ids[text] != i)
         raise ModelFileError(
-            f"the vocabulary holds {tokens[twice]!r} twice (ids {twice} and {ids[tokens[twice]]}); "
-            "the file is damaged"
+            f"the vocabulary holds {tokens[twice]!r} twice (ids {twice} and {ids[tokens[twice]]}); the file is damaged"
         )
 
     def special(name: str, default: int | None = None) -> int | None:

@@ -101,9 +101,7 @@ def pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
     splits: list[pre_tokenizers.PreTokenizer] = [
         pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in _PATTERNS[family]
     ]
-    return pre_tokenizers.Sequence(
-        [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    return pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def takes_whole_words(name: str) -> bool:

@@ -37,9 +37,7 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     # Jinja's own filter escapes <, > and &, which models never saw in training.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise_exception(message: str) -> NoReturn:
@@ -113,10 +111,7 @@ class SpecialMarker:
             marked = self._break_whole(value, marks)
             return self._break_edges(marked, marks.mark) if edges else marked
         if isinstance(value, Mapping):
-            return {
-                key: self.mark(inner, marks, edges=edges and key not in _NAMES)
-                for key, inner in value.items()
-            }
+            return {key: self.mark(inner, marks, edges=edges and key not in _NAMES) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.mark(inner, marks, edges=edges) for inner in value]
         return value

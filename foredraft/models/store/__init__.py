@@ -20,15 +20,11 @@ __all__ = [
     "resolve",
 ]
 
-_HUB_NAME = re.compile(
-    r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<wanted>[\w.][\w./ +-]*))?", re.ASCII
-)
+_HUB_NAME = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<wanted>[\w.][\w./ +-]*))?", re.ASCII)
 _FILE_SUFFIXES = (".gguf", ".safetensors", ".bin")
 
 
-def resolve(
-    name: str | os.PathLike[str], *, verify: bool = False, progress: ProgressCallback | None = None
-) -> Path:
+def resolve(name: str | os.PathLike[str], *, verify: bool = False, progress: ProgressCallback | None = None) -> Path:
     """Return the file or folder on this machine that holds model `name`, fetching it when needed.
 
     `name` is, tried in this order: a built-in name (`smollm2-135m`; a folder that happens to be called
@@ -71,18 +67,11 @@ def _existing(text: str) -> Path | None:
 
 def _looks_like_path(text: str) -> bool:
     repo = text.partition(":")[0]
-    return (
-        text.startswith((".", "~", os.sep))
-        or repo.count("/") > 1
-        or "\\" in text
-        or repo.endswith(_FILE_SUFFIXES)
-    )
+    return text.startswith((".", "~", os.sep)) or repo.count("/") > 1 or "\\" in text or repo.endswith(_FILE_SUFFIXES)
 
 
 def _no_such_model(text: str) -> ModelFileError:
-    close = difflib.get_close_matches(
-        Path(text).name.removesuffix(".gguf").lower(), BUILT_IN, n=1, cutoff=0.5
-    )
+    close = difflib.get_close_matches(Path(text).name.removesuffix(".gguf").lower(), BUILT_IN, n=1, cutoff=0.5)
     hint = f"; did you mean the built-in model {close[0]}?" if close else ""
     if _looks_like_path(text) or "/" in text:
         return ModelFileError(f"no such file or folder: {text!r}{hint}")

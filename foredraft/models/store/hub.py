@@ -227,8 +227,7 @@ def _hub_error(repo: str, error: BaseException) -> UserError:
         )
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
         return DownloadError(
-            f"cannot fetch {repo}: {error.strerror}: {error.filename}; "
-            "set HF_HOME to a folder that can be written"
+            f"cannot fetch {repo}: {error.strerror}: {error.filename}; set HF_HOME to a folder that can be written"
         )
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     status = f"HTTP {_status(error)}: " if _status(error) is not None else ""
