@@ -268,7 +268,9 @@ void matmul_tile(const uint8_t* tile, const Rows& rows, size_t num_rows, const O
   constexpr size_t kAhead = 2048;
   Totals kept;
   const size_t passes = (num_rows + V::kMaxRows - 1) / V::kMaxRows;
-  const size_t span = passes > 1 ? kSpan : rows.inputs;
+  const size_t rows_per_pass = (num_rows + passes - 1) / passes;
+  const size_t spans = passes > 1 ? (rows.inputs + kSpan - 1) / kSpan : 1;
+  const size_t span = spans == 1 ? rows.inputs : (rows.inputs / spans + kSuper - 1) / kSuper * kSuper;
   for (size_t begin = 0; begin < rows.inputs; begin += span) {
     const size_t end = begin + span < rows.inputs ? begin + span : rows.inputs;
     const uint8_t* const weights = tile + begin / kGroup * kGroupBytes;
@@ -276,8 +278,9 @@ void matmul_tile(const uint8_t* tile, const Rows& rows, size_t num_rows, const O
       // A single pass fetches a little ahead of itself. Several share the fetching of the next span.
       const size_t share = (end - begin) / kGroup * kGroupBytes / passes;
       const uint8_t* const ahead = passes == 1 ? weights + kAhead : weights + (passes + p) * share;
-      const Pass pass{p * V::kMaxRows, begin, end, ahead, kGroupBytes / passes};
-      pass_over<V, kFormat, V::kMaxRows>(num_rows - pass.first, tile, rows, pass, kept, output);
+      const Pass pass{p * rows_per_pass, begin, end, ahead, kGroupBytes / passes};
+      const size_t left = num_rows - pass.first;
+      pass_over<V, kFormat, V::kMaxRows>(left < rows_per_pass ? left : rows_per_pass, tile, rows, pass, kept, output);
     }
   }
 }
