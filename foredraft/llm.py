@@ -120,14 +120,12 @@ class LLM:
         # Queued only here: an iterator that is dropped before its first piece never comes to its `finally`.
         self._engine.submit(request)
         try:
-            completion: Completion | None = None
-            while completion is None:
-                if not request.finished:  # it may have been finished by a step made for another request
-                    self._engine.advance(request)
+            finished = False
+            while not finished:
+                finished = self._engine.advance(request)
                 text, token_ids = request.take_new()
-                completion = self._completion(request) if request.finished else None
-                if completion is not None or token_ids:
-                    yield Chunk(text, token_ids, completion)
+                if finished or token_ids:
+                    yield Chunk(text, token_ids, self._completion(request) if finished else None)
         finally:
             self._engine.release(request)
 
@@ -139,8 +137,8 @@ class LLM:
             for request in requests:
                 self._engine.submit(request)
             for request in requests:
-                while not request.finished:
-                    self._engine.advance(request)
+                while not self._engine.advance(request):
+                    pass
         finally:
             for request in requests:
                 self._engine.release(request)

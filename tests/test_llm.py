@@ -67,19 +67,20 @@ PROMPTS = [
 def test_the_real_model_says_the_same(smollm2_path: Path) -> None:
     plain = LLM(smollm2_path, draft="none")
     chats: list[Messages] = [[{"role": "user", "content": text}] for text in PROMPTS]
-    params = [SamplingParams(max_tokens=24), SamplingParams(max_tokens=24, temperature=0.8, seed=7)]
-    expected = [[plain.chat(chat, own).token_ids for chat in chats] for own in params]
+    params = [SamplingParams(max_tokens=16), SamplingParams(max_tokens=16, temperature=0.8, seed=7)]
+    own_chats = [chats, chats[::2]]
+    expected = [[plain.chat(c, own).token_ids for c in cs] for own, cs in zip(params, own_chats, strict=True)]
     drafted = 0
     for draft in ("lookup", smollm2_path):
         llm = LLM(smollm2_path, draft=draft)
-        for own, outputs in zip(params, expected, strict=True):
-            for chat, tokens in zip(chats, outputs, strict=True):
+        for own, cs, outputs in zip(params, own_chats, expected, strict=True):
+            for chat, tokens in zip(cs, outputs, strict=True):
                 done = llm.chat(chat, own)
                 assert done.token_ids == tokens
                 drafted += done.speculation.num_draft_tokens
                 if draft != "lookup":  # itself: all is accepted but what is drafted beyond the end
                     assert done.speculation.num_draft_tokens - done.speculation.num_accepted_tokens < 4
-    assert drafted > 300
+    assert drafted > 150
 
 
 def test_fifty_engines_accept_the_same() -> None:

@@ -100,16 +100,11 @@ class Request:
         self.finish_reason = reason
         self._decode_ended = time.perf_counter()
 
-    @property
-    def has_new(self) -> bool:
-        """Whether there are tokens that were not taken."""
-        return len(self._output) > self._taken[1]
-
     def take_new(self) -> tuple[str, tuple[int, ...]]:
         """Text and tokens since the last call."""
-        num_pieces, num_tokens = self._taken
-        self._taken = (len(self._text), len(self._output))
-        return "".join(self._text[num_pieces:]), tuple(self._output[num_tokens:])
+        begin, end = self._taken, (len(self._text), len(self._output))
+        self._taken = end
+        return "".join(self._text[begin[0] : end[0]]), tuple(self._output[begin[1] : end[1]])
 
     def completion(self, *, methods: Sequence[str], reason: str, load_s: float) -> Completion:
         """The finished answer."""

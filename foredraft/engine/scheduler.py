@@ -1,6 +1,7 @@
 """Which requests run: prompts are read one after the other, then all running requests share every round."""
 
 import itertools
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ MAX_RUNNING = 8
 
 
 class Engine:
-    """Runs requests in rounds.
+    """Runs requests in rounds. Several threads may use one engine; each step is made by one of them for all.
 
     context_length: most tokens of a request, prompt and output together.
     max_running: most requests that share a round; further ones wait.
@@ -43,6 +44,11 @@ class Engine:
         self._ids = itertools.count()
         self._waiting: deque[Request] = deque()
         self._running: dict[int, Request] = {}
+        # One step at a time: logits are views that the next pass overwrites. Reentrant, because an abandoned stream may
+        # be collected in the middle of a step and release its request there: that waits for the end of the step.
+        self._lock = threading.RLock()
+        self._stepping = False
+        self._left: list[Request] = []
 
     @property
     def has_work(self) -> bool:
@@ -52,9 +58,11 @@ class Engine:
     def prepare(self, prompt: Sequence[int], params: SamplingParams) -> Request:
         """A request that is sound, not queued yet.
 
-        Raises OptionError for an empty prompt or one with ids outside the vocabulary, ContextLengthError for one
-        that leaves no room for an answer.
+        Raises OptionError for an empty prompt, one with ids outside the vocabulary, or parameters of a wrong type;
+        ContextLengthError for a prompt that leaves no room for an answer.
         """
+        if not isinstance(params, SamplingParams):
+            raise OptionError(f"sampling parameters must be SamplingParams, got {params!r}")
         if not prompt:
             raise OptionError("the prompt is empty: give at least one token of text")
         if bad := [token for token in prompt if not 0 <= token < self._verifier.vocab_size]:
@@ -71,16 +79,20 @@ class Engine:
 
     def submit(self, request: Request) -> None:
         """Queue a request that was prepared."""
-        self._waiting.append(request)
+        with self._lock:
+            self._waiting.append(request)
 
-    def advance(self, request: Request) -> None:
-        """Make one step on behalf of a request that has been queued.
+    def advance(self, request: Request) -> bool:
+        """Make one step on behalf of a request that has been queued, unless it is finished; whether it is now.
 
         Raises ForedraftError if the request was given up because a round that it shared with others failed.
         """
-        if request.failed:
-            raise ForedraftError("the request was given up: a round that it shared with other requests failed")
-        self.step()
+        with self._lock:
+            if request.failed:
+                raise ForedraftError("the request was given up: a round that it shared with other requests failed")
+            if not request.finished:
+                self.step()
+            return request.finished
 
     def step(self) -> None:
         """Read one waiting prompt if there is room, else run one round.
@@ -88,16 +100,26 @@ class Engine:
         Whatever is raised, the engine stays usable. A round that fails, or is interrupted, may have emitted tokens
         that it did not commit, so the requests that took part are given up.
         """
-        if self._waiting and len(self._running) < self._max_running:
-            self._start(self._waiting[0])
-        elif self._running:
+        with self._lock:
+            self._stepping = True
             try:
-                self._round()
-            except BaseException:
-                for request in list(self._running.values()):
-                    request.failed = True
-                    self.release(request)
-                raise
+                if self._waiting and len(self._running) < self._max_running:
+                    self._start(self._waiting[0])
+                elif self._running:
+                    self._round_or_give_up()
+            finally:
+                self._stepping = False
+                while self._left:
+                    self._take_out(self._left.pop())
+
+    def _round_or_give_up(self) -> None:
+        try:
+            self._round()
+        except BaseException:
+            for request in list(self._running.values()):
+                request.failed = True
+                self._take_out(request)
+            raise
 
     def _start(self, request: Request) -> None:
         """Read a prompt. If that fails the request goes on waiting, for whoever queued it to release it."""
@@ -129,13 +151,20 @@ class Engine:
         for request, result in zip(requests, results, strict=True):
             request.counts.add(result)
             if request.finished:
-                self.release(request)
+                self._take_out(request)
 
     def _emit(self, request: RoundRequest, tokens: tuple[int, ...]) -> int:
         return self._running[request.id].emit(tokens)
 
     def release(self, request: Request) -> None:
         """Take a request out, finished or not, and give back what it held. Harmless when done twice."""
+        with self._lock:
+            if self._stepping:
+                self._left.append(request)
+            else:
+                self._take_out(request)
+
+    def _take_out(self, request: Request) -> None:
         if request in self._waiting:
             self._waiting.remove(request)
         if self._running.pop(request.id, None) is not None and request.round is not None:

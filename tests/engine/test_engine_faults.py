@@ -1,8 +1,10 @@
 """Aborts, failures and interrupts: the engine stays usable, loses no memory, and never serves a wrong cache."""
 
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +104,8 @@ def interrupting(at: int) -> tuple[Callable[..., object], list[int]]:
     def calls(frame: FrameType, event: str, _: object) -> object:
         ours = "/foredraft/" in frame.f_code.co_filename and "/sampling/" not in frame.f_code.co_filename
         # What gives memory back is not interrupted here: no program can undo what its clean-up was kept from doing.
-        cleaning = frame.f_code.co_name in ("close", "release", "publish", "_forget", "forget", "truncate")
+        clean_up = ("close", "release", "_take_out", "publish", "_forget", "forget", "truncate", "step")
+        cleaning = frame.f_code.co_name in clean_up
         return lines if ours and not cleaning and in_step(frame) else None
 
     return calls, count
@@ -313,3 +316,58 @@ def test_nothing_is_drafted_for_the_last_token() -> None:
         drafter.num_calls = forward.num_passes = 0
         run(make_engine(decoder, drafter), [[3]], SamplingParams(max_tokens=max_tokens, ignore_eos=True))
         assert (drafter.num_calls, forward.num_passes) == (calls, passes)
+
+
+def test_a_request_may_be_released_in_the_middle_of_a_step() -> None:
+    """Kind: an abandoned stream is collected while a round runs, and its blocks go to a neighbour at once."""
+    decoder, _ = table_decoder(MODEL)
+    for at in range(6):
+        engine = make_engine(decoder, drafter := DistDrafter(MODEL))
+        kept, left = submit(engine, PROMPTS[0], PARAMS), submit(engine, PROMPTS[2], PARAMS)
+        late = submit(engine, PROMPTS[1], PARAMS)
+        draft = drafter.draft
+
+        def draft_and_release(
+            request: Any, budget: int, draft: Any = draft, drafter: Any = drafter, at: int = at, engine: Any = engine
+        ) -> DraftTree:
+            if drafter.num_calls == at:
+                engine.release(left)
+            return draft(request, budget)
+
+        drafter.draft = draft_and_release  # type: ignore[method-assign]
+        while engine.has_work:
+            engine.step()
+        assert [output(kept), output(late)] == EXPECTED[:2]
+        assert decoder.cache.pool.num_used == 0
+
+
+def test_threads_share_an_engine() -> None:
+    """Kind: two threads step at once, and one reads logits that the other's pass has overwritten."""
+    engine, _, decoders = engine_with_models()
+    wrong: list[object] = []
+
+    def ask(number: int) -> None:
+        for turn in range(6):
+            request = submit(engine, PROMPTS[(number + turn) % 3], PARAMS)
+            tokens: list[int] = []
+            finished = False
+            while not finished:
+                finished = engine.advance(request)
+                tokens.extend(request.take_new()[1])
+            engine.release(request)
+            if tokens != EXPECTED[(number + turn) % 3] or sum(request.counts.accepted_per_position) > 23:
+                wrong.append((number, turn))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    check_usable(engine, decoders)
+
+
+def test_parameters_of_a_wrong_type_are_refused() -> None:
+    decoder, _ = table_decoder(MODEL)
+    with pytest.raises(OptionError, match="SamplingParams"):
+        make_engine(decoder).prepare([1], {"max_tokens": 3})  # type: ignore[arg-type]
