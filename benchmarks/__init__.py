@@ -1,1 +1,1 @@
-"""Benchmarks of foredraft, side by side with llama.cpp. Run `python -m benchmarks --help`."""
+"""The benchmark of speculation, side by side with llama.cpp. Run `python -m benchmarks --help`."""

@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks kernels|speculation ...`; see README.md in this folder."""
+"""The command: `python -m benchmarks speculation ...`; see README.md in this folder."""
 
 import argparse
 import contextlib
@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from foredraft.bench.machine import describe_file, describe_machine
+from foredraft.bench.peer import LlamaCpp
 from foredraft.errors import UserError
 
-from . import kernels, speculation, summary
-from .machine import describe_file, describe_machine
+from . import speculation, summary
 from .measuring import spaced
 from .ours import Engine, built_in_path
-from .peer import LlamaCpp, PeerError, Server
 from .prompts import read_prompts
 from .records import Records
+from .server import Server
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -31,39 +32,20 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of both benchmarks."""
+    """The options."""
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("-m", "--model", default="smollm2-135m", help="a model as foredraft takes it")
     common.add_argument("-t", "--threads", type=int, default=2)
-    common.add_argument(
-        "--peer-dir", type=Path, help="folder of llama.cpp's programs, to measure beside ours"
-    )
-    common.add_argument(
-        "-o", "--output", type=Path, help="JSON file; other benchmarks' figures in it are kept"
-    )
+    common.add_argument("--peer-dir", type=Path, help="folder of llama.cpp's programs, to measure beside ours")
+    common.add_argument("-o", "--output", type=Path, help="JSON file; other benchmarks' figures in it are kept")
     main = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = main.add_subparsers(dest="command", required=True)
-
-    forward = commands.add_parser(
-        "kernels", parents=[common], help="cost of forwards, prompt, plain decoding"
-    )
-    plan = kernels.KernelPlan()
-    forward.add_argument("--sizes", type=numbers, default=plan.sizes, help="numbers of tokens in a forward")
-    forward.add_argument("--contexts", type=numbers, default=plan.contexts, help="cached tokens before it")
-    forward.add_argument("--prompt", type=int, default=plan.prompt)
-    forward.add_argument("--generate", type=int, default=plan.generate)
-    forward.add_argument(
-        "--rounds", type=int, default=plan.num_rounds, help="ours, theirs, ours, theirs, ..."
-    )
-    forward.add_argument("--repeats", type=int, default=plan.repeats, help="forwards of each size in a round")
 
     spec = commands.add_parser("speculation", parents=[common], help="ways of drafting on real prompts")
     spec.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSON Lines files")
     spec.add_argument("--num-prompts", type=int, help="only so many of them, evenly spaced")
     spec.add_argument("--draft", help="draft model for the modes draft and draft:K")
-    spec.add_argument(
-        "--modes", type=names, default=("lookup",), help="such as lookup,draft:4,auto; none is added"
-    )
+    spec.add_argument("--modes", type=names, default=("lookup",), help="such as lookup,draft:4,auto; none is added")
     spec.add_argument("--peer-modes", type=names, default=(), help="such as none,draft:4,ngram-simple")
     spec.add_argument("--max-tokens", type=int, default=128)
     spec.add_argument("--context-length", type=int, default=4096)
@@ -85,19 +67,6 @@ def peer_of(options: argparse.Namespace) -> LlamaCpp | None:
     if path.suffix != ".gguf":
         raise ValueError("--peer-dir needs a .gguf model, llama.cpp reads nothing else")
     return LlamaCpp(options.peer_dir, path, options.threads)
-
-
-def run_kernels(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """The section `kernels` of the output and its tables."""
-    plan = kernels.KernelPlan(
-        options.sizes, options.contexts, options.prompt, options.generate, options.rounds, options.repeats
-    )
-    peer = peer_of(options)
-    room = max(*plan.contexts, plan.prompt, plan.generate) + max(plan.sizes) + 64
-    about = about_run(options, peer)
-    engine = Engine(options.model, "none", draft=None, num_threads=options.threads, context=room)
-    result = kernels.measure(engine, peer, plan)
-    return {**about, **result}, kernels.report(result)
 
 
 def run_speculation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -191,12 +160,11 @@ def write_section(path: Path, name: str, section: dict[str, Any]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 outputs differ from plain decoding, 2 a wrong option or file."""
     options = parser().parse_args(arguments)
-    runs = {"kernels": run_kernels, "speculation": run_speculation}
     try:
-        section, text = runs[options.command](options)
+        section, text = run_speculation(options)
         if options.output is not None:
             write_section(options.output, options.command, section)
-    except (UserError, PeerError, ValueError, OSError) as error:
+    except (UserError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(text)

@@ -1,10 +1,9 @@
-"""The only file here that touches foredraft: what the benchmarks ask of it."""
+"""The engine as the speculation benchmark asks it."""
 
 from pathlib import Path
 from typing import Any
 
 from foredraft.llm import LLM
-
 from foredraft.sampling import SamplingParams
 
 
@@ -24,7 +23,6 @@ class Engine:
         options: dict[str, Any] = {"num_draft_tokens": int(number)} if number else {}
         self.mode = mode
         self._raw = raw
-        self._turn = 0
         self._llm = LLM(
             model,
             draft=draft if name == "draft" else name,
@@ -32,23 +30,6 @@ class Engine:
             context_length=context,
             **options,
         )
-
-    def forward_seconds(self, num_tokens: int, *, context: int) -> float:
-        """Seconds of one forward of `num_tokens` tokens, with logits of all, after `context` cached ones."""
-        return float(self._llm.decoder.time_forward(num_tokens=num_tokens, context=context))
-
-    def prompt_tokens_per_s(self, num_tokens: int) -> float:
-        """Speed of a prompt of about `num_tokens` tokens, a new one each time so that no cache can help."""
-        self._turn += 1
-        text = f"{self._turn}:" + " the" * (num_tokens - 3)
-        record = self._llm.generate(text, SamplingParams(max_tokens=1))[0].to_json_dict()
-        return float(record["timings"]["prompt_tokens_per_s"])
-
-    def decode_tokens_per_s(self, num_tokens: int) -> float:
-        """Speed of `num_tokens` new tokens after a short prompt."""
-        params = SamplingParams(max_tokens=num_tokens, ignore_eos=True)
-        record = self._llm.generate("The", params)[0].to_json_dict()
-        return float(record["timings"]["tokens_per_s"])
 
     def answer(self, text: str, *, max_tokens: int, temperature: float, seed: int | None) -> dict[str, Any]:
         """One answer through the chat template (or the text continued as it stands, where `raw`)."""

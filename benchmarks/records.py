@@ -37,9 +37,7 @@ class Records:
         wanted = json.loads(json.dumps(dict(self.settings)))
         if found != wanted:
             changed = sorted(k for k in {*(found or {}), *wanted} if (found or {}).get(k) != wanted.get(k))
-            raise ValueError(
-                f"{self.path} has other settings ({', '.join(changed)}); give another --records file"
-            )
+            raise ValueError(f"{self.path} has other settings ({', '.join(changed)}); give another --records file")
         self.cells = [json.loads(line) for line in lines[1:]]
 
     def add(self, cell: Cell) -> None:

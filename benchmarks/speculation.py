@@ -82,9 +82,7 @@ def missing(
     ]
 
 
-def run(
-    answers: Mapping[str, Answer], prompts: Sequence[Prompt], plan: SpeculationPlan, records: Records
-) -> None:
+def run(answers: Mapping[str, Answer], prompts: Sequence[Prompt], plan: SpeculationPlan, records: Records) -> None:
     """Measure all that is missing, and keep each cell as soon as it is whole."""
     to_do = missing(prompts, plan, records)
     num_planned = len(plan.cells(prompts))

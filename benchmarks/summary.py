@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .measuring import first_difference, paired_ratios, summarise
+from foredraft.bench.measuring import paired_ratios, summarise
+
+from .measuring import first_difference
 from .records import OURS, THEIRS, Cell
 from .tables import figure, table
 

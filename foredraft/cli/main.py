@@ -14,6 +14,7 @@ import typer
 from typer.main import get_command
 
 import foredraft
+from foredraft.cli.bench import bench
 from foredraft.cli.chat import chat
 from foredraft.cli.generate import generate
 from foredraft.cli.pull import pull
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(pull)
 app.command()(generate)
 app.command()(chat)
+app.add_typer(bench)
 
 
 def _print_version(*, wanted: bool) -> None:

@@ -102,9 +102,7 @@ def test_only_what_is_planned_is_reported(tmp_path: Path) -> None:
     assert len(planned_cells(PROMPTS[:2], SpeculationPlan(), records)) == 2
 
 
-@pytest.mark.parametrize(
-    ("sampled_at", "seeds"), [(0.8, ()), (None, (1,)), (0.0, (1,)), (float("nan"), (1,))]
-)
+@pytest.mark.parametrize(("sampled_at", "seeds"), [(0.8, ()), (None, (1,)), (0.0, (1,)), (float("nan"), (1,))])
 def test_sampled_pass_needs_temperature_and_seeds(sampled_at: float | None, seeds: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="--temperature"):
         SpeculationPlan(sampled_at=sampled_at, seeds=seeds)
@@ -150,9 +148,7 @@ def test_command_fails_when_tokens_differ(arguments: list[str], capsys: pytest.C
     "wrong",
     [["--peer-modes", "none"], ["--temperature", "0.8"], ["--prompts", "/nowhere.jsonl"]],
 )
-def test_wrong_options_are_one_line(
-    arguments: list[str], wrong: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_options_are_one_line(arguments: list[str], wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([*arguments, *wrong]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")

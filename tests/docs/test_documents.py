@@ -110,7 +110,8 @@ def _commands() -> dict[str, Any]:
 
 def _options(command: Any) -> set[str]:
     names = {name for parameter in command.params for name in parameter.opts if name.startswith("-")}
-    return names | {"-h", "--help"}
+    within = [_options(inner) for inner in getattr(command, "commands", {}).values()]
+    return names.union({"-h", "--help"}, *within)
 
 
 @pytest.mark.parametrize("name", sorted(_commands()))

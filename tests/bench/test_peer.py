@@ -3,15 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peer import (
-    LlamaCpp,
-    PeerError,
-    Server,
-    parse_answer,
-    parse_batched_bench,
-    parse_bench,
-    speculation_options,
-)
+from foredraft.bench.peer import LlamaCpp, PeerError, parse_batched_bench, parse_bench
 
 BENCH = [
     {"n_prompt": 512, "n_gen": 0, "n_depth": 0, "avg_ts": 105.5, "samples_ts": [105.5]},
@@ -58,45 +50,28 @@ def test_failure_is_one_line(tmp_path: Path) -> None:
         peer(tmp_path).bench(prompt=1, generate=1)
 
 
-def test_missing_program_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PeerError, match="llama-bench does not exist"):
+def test_missing_programs_are_all_named(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match="has no llama-bench and no llama-batched-bench"):
+        peer(tmp_path).check(["llama-bench", "llama-batched-bench"])
+    with pytest.raises(PeerError, match="has no llama-bench;"):
         peer(tmp_path).version()
+    with pytest.raises(PeerError, match=r"no such folder: .*nowhere"):
+        peer(tmp_path / "nowhere").check(["llama-bench"])
+
+
+def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
+    (tmp_path / "llama-bench").write_text("", encoding="utf-8")
+    with pytest.raises(PeerError, match=r"llama-bench cannot be run: Permission denied"):
+        peer(tmp_path).version()
+
+
+def test_a_start_is_one_token_without_warm_up(tmp_path: Path) -> None:
+    program(tmp_path, "llama-bench", f'echo "$@" > {tmp_path}/arguments')
+    assert peer(tmp_path).start().whole_s > 0
+    arguments = (tmp_path / "arguments").read_text(encoding="utf-8").split()
+    assert arguments[4:] == ["-p", "1", "-n", "0", "-r", "1", "--no-warmup", "-o", "json"]
 
 
 def test_version_may_come_on_either_stream(tmp_path: Path) -> None:
     program(tmp_path, "llama-bench", "echo 'version: 7 (abc)' >&2; echo 'built with a compiler' >&2")
     assert peer(tmp_path).version() == "version: 7 (abc)"
-
-
-def test_server_that_does_not_start(tmp_path: Path) -> None:
-    program(tmp_path, "llama-server", "echo broken; exit 1")
-    log = tmp_path / "server.log"
-    with (
-        pytest.raises(PeerError, match="mode none did not start"),
-        Server(peer(tmp_path), "none", draft=None, context=512, log=log),
-    ):
-        pass
-    assert log.read_text(encoding="utf-8") == "broken\n"
-
-
-def test_modes_of_the_server() -> None:
-    assert speculation_options("none", None) == []
-    assert speculation_options("ngram-simple", None) == ["--spec-type", "ngram-simple"]
-    assert speculation_options("draft:4", Path("d.gguf")) == [
-        *("--spec-type", "draft-simple", "-md", "d.gguf"),
-        *("--spec-draft-n-max", "4"),
-    ]
-    with pytest.raises(PeerError, match="--draft"):
-        speculation_options("draft", None)
-
-
-def test_answer_counts_what_follows_the_first_token() -> None:
-    timings = {"predicted_n": 16, "predicted_ms": 500.0, "predicted_per_second": 30.0, "draft_n_accepted": 11}
-    answer = {"choices": [{"message": {"content": "hello"}}], "timings": timings}
-    assert parse_answer(answer) == {
-        "text": "hello",
-        "num_tokens": 16,
-        "tokens_per_s": 30.0,
-        "decode_s": 0.5,
-        "mean_acceptance_length": 3.75,
-    }

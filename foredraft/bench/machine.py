@@ -1,4 +1,4 @@
-"""What the figures were measured on: without it they mean little."""
+"""What the figures were measured on; without it they mean little."""
 
 import os
 import platform
