@@ -30,12 +30,17 @@ class FreshRun:
 def run_fresh(command: Sequence[str]) -> FreshRun:
     """Run a command to its end. Raises OSError when it cannot be started."""
     with (
-        tempfile.TemporaryFile("w+", encoding="utf-8") as output,
-        tempfile.TemporaryFile("w+", encoding="utf-8") as log,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log,
     ):
         started = time.perf_counter()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=log)
-        _, status, usage = os.wait4(process.pid, 0)
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:  # an interrupt, say: the program must not go on by itself
+            process.kill()
+            process.wait()
+            raise
         whole_s = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
@@ -66,7 +71,7 @@ def start_foredraft(model: Path, *, num_threads: int) -> OurStart:
     path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH", "")]))
     # -P: not a folder `foredraft` that happens to lie where the command is given.
     command = [sys.executable, "-P", "-m", "foredraft.bench.start_up", str(model), str(num_threads)]
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         started = time.perf_counter()
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "PYTHONPATH": path}

@@ -1,8 +1,9 @@
 """`foredraft bench`: what the kernels reach on this machine, and what others reach on the same file."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,7 +60,7 @@ def kernels(
 
     Takes minutes for a large model. Leave the machine alone meanwhile: other work spoils the figures.
     """
-    from foredraft.bench.files import check_writable, write_whole
+    from foredraft.bench.files import check_writable
     from foredraft.bench.kernels import KernelPlan
     from foredraft.kernels.choose import available_cores
     from foredraft.models import store
@@ -67,9 +68,7 @@ def kernels(
     options.at_least_1("--threads", threads)
     plan = KernelPlan(sizes=_numbers("--sizes", sizes), num_rounds=rounds, repeats=repeats)
     if contexts is not None:
-        plan = KernelPlan(
-            sizes=plan.sizes, contexts=_numbers("--contexts", contexts), num_rounds=rounds, repeats=repeats
-        )
+        plan = replace(plan, contexts=_numbers("--contexts", contexts))
     if output is not None:
         check_writable(output)
     with PullDisplay(shown=not quiet) as display:
@@ -84,15 +83,17 @@ def kernels(
         contexts_given=contexts is not None,
     )
     result = wanted.run(note=_silent if quiet else note)
-    text = json.dumps(result, ensure_ascii=False, allow_nan=False)
-    if output is not None:
-        write_whole(output, text + "\n")
-    if as_json:
-        write(text + "\n")
-    else:
-        from foredraft.bench.report import report
+    _give(result, as_json=as_json, output=output)
 
-        write(report(result))
+
+def _give(result: dict[str, Any], *, as_json: bool, output: Path | None) -> None:
+    from foredraft.bench.files import write_whole
+    from foredraft.bench.report import report
+
+    text = json.dumps(result, ensure_ascii=False, allow_nan=False) + "\n"
+    if output is not None:
+        write_whole(output, text)
+    write(text if as_json else report(result))
 
 
 def _silent(line: str) -> None:
