@@ -5,12 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers import tiny
+from helpers.engines import tiny_file
 
 from foredraft import LLM, SamplingParams
 from foredraft.errors import ContextLengthError, OptionError, UserError, VocabularyMismatchError
 from foredraft.llm import Messages
-from helpers import tiny
-from helpers.engines import tiny_file
 
 TEXT = "and the other one and the other one and the"
 GREEDY = SamplingParams(max_tokens=24, ignore_eos=True)
@@ -81,6 +81,27 @@ def test_the_real_model_says_the_same(smollm2_path: Path) -> None:
                 if draft != "lookup":  # itself: all is accepted but what is drafted beyond the end
                     assert done.speculation.num_draft_tokens - done.speculation.num_accepted_tokens < 4
     assert drafted > 150
+
+
+def test_the_longest_drafts_in_a_full_batch() -> None:
+    texts = [TEXT[:length] for length in range(3, 43, 4)]
+    params = SamplingParams(max_tokens=150, ignore_eos=True)
+    expected = [done.token_ids for done in tiny_llm("qwen3").generate(texts, params)]
+    for draft in ("lookup", tiny_file("qwen3")):
+        llm = tiny_llm("qwen3", draft=draft, num_draft_tokens=64)
+        assert [done.token_ids for done in llm.generate(texts, params)] == expected
+
+
+def test_a_draft_model_with_few_tokens_to_choose_from() -> None:
+    """Kind: ids of a shortened draft vocabulary are taken for those of the whole one."""
+    for params in (GREEDY, SAMPLED):
+        expected = tiny_llm().generate(TEXT, params)[0].token_ids
+        accepted = []
+        for size in (1, 100, 274, 0):
+            done = tiny_llm(draft=tiny_file(), draft_vocab_size=size).generate(TEXT, params)[0]
+            assert done.token_ids == expected
+            accepted.append(done.speculation.num_accepted_tokens)
+        assert accepted[0] < accepted[1] < accepted[3]
 
 
 def test_fifty_engines_accept_the_same() -> None:

@@ -1,5 +1,7 @@
 """One round, looked at from outside: what is kept, counted, committed and told to the drafter."""
 
+from helpers.engines import table_decoder
+
 from foredraft.drafters.base import Drafter
 from foredraft.planner import FixedPlanner
 from foredraft.round import RoundRequest, RoundResult, run_round
@@ -7,7 +9,6 @@ from foredraft.sampling import SamplingParams
 from foredraft.testing import ScriptedDrafter, TableModel
 from foredraft.tree import DraftTree
 from foredraft.verify import Verifier
-from helpers.engines import table_decoder
 
 V = 40
 MODEL = TableModel(2, V, seed=5)

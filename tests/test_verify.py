@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.engines import table_decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +11,6 @@ from foredraft.sampling import SamplingParams
 from foredraft.testing import TableModel
 from foredraft.tree import DraftTree
 from foredraft.verify import Verifier, usable_part
-from helpers.engines import table_decoder
 
 V = 40
 MODEL = TableModel(2, V, seed=4)

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 
 from foredraft.drafters import make_drafter
 from foredraft.drafters.first import FirstDrafter
@@ -8,7 +9,6 @@ from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
 from foredraft.drafters.none import NoDrafter
 from foredraft.errors import OptionError, UserError
-from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 
 
 def make(*names: str) -> tuple[object, str]:

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from helpers.engines import table_decoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft.drafters.model import ModelDrafter
 from foredraft.sampling import SamplingParams
 from foredraft.testing import TableModel
-from helpers.engines import table_decoder
 
 V = 40
 MODEL = TableModel(2, V, seed=2)
@@ -35,7 +35,9 @@ def test_drafts_are_what_the_model_says(seed: int) -> None:
         View(
             random.integers(V, size=random.integers(1, 40)).tolist(),
             id=number,
-            params=SamplingParams(seed=number, temperature=float(random.choice([0, 1])), top_k=int(random.choice([0, 3]))),
+            params=SamplingParams(
+                seed=number, temperature=float(random.choice([0, 1])), top_k=int(random.choice([0, 3]))
+            ),
         )
         for number in range(random.integers(1, 5))
     ]

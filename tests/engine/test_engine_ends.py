@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from helpers.engines import make_engine, output, result, run, submit, table_decoder, tiny_tokenizer
 
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.engine import Completion, Request
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
 from foredraft.text import Detokenizer
-from helpers.engines import make_engine, output, result, run, submit, table_decoder, tiny_tokenizer
 
 V = 40
 MODEL = TableModel(2, V, seed=11)
@@ -18,7 +18,9 @@ PROMPT = [1, 2, 3]
 SAID = MODEL.generate(PROMPT, SamplingParams(), 60)
 
 
-def answer(script: Sequence[int] | None, *, end_ids: tuple[int, ...] = (), budget: int = 8, **options: object) -> Request:
+def answer(
+    script: Sequence[int] | None, *, end_ids: tuple[int, ...] = (), budget: int = 8, **options: object
+) -> Request:
     """One greedy answer; `script` is what an oracle goes on proposing, ends or no ends."""
     decoder, _ = table_decoder(MODEL)
     drafter = OracleDrafter(script) if script is not None else None
@@ -81,7 +83,7 @@ def test_text_runs_on_where_nothing_ends_it() -> None:
 def test_a_prompt_that_nearly_fills_the_context(room: int, max_tokens: int | None) -> None:
     """Kind: a draft reaches past the end of the context."""
     prompt = [index % V for index in range(64 - room)]
-    decoder, forward = table_decoder(MODEL, length=64)
+    decoder, _ = table_decoder(MODEL, length=64)
     engine = make_engine(decoder, DistDrafter(MODEL, (1,) * 8), num_draft_tokens=8)
     [request] = run(engine, [prompt], SamplingParams(max_tokens=max_tokens, ignore_eos=True))
     expected = min(room, max_tokens or 64)

@@ -4,6 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from helpers.engines import (
+    VOCAB_SIZE,
+    make_engine,
+    output,
+    result,
+    run,
+    table_decoder,
+    tiny_decoder,
+    tiny_tokenizer,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,27 +25,17 @@ from foredraft.engine import Engine
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
 from foredraft.tree import DraftTree
-from helpers.engines import (
-    VOCAB_SIZE,
-    make_engine,
-    output,
-    result,
-    run,
-    table_decoder,
-    tiny_decoder,
-    tiny_tokenizer,
-)
 
 V = 40
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
-def plain(model: TableModel, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams], **kwargs: object) -> list:
+def plain(
+    model: TableModel, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams], **kwargs: object
+) -> list:
     """Every request by itself, without drafts."""
     decoder, _ = table_decoder(model)
-    return [
-        run(make_engine(decoder, **kwargs), [prompt], own)[0] for prompt, own in zip(prompts, params, strict=True)
-    ]
+    return [run(make_engine(decoder, **kwargs), [prompt], own)[0] for prompt, own in zip(prompts, params, strict=True)]
 
 
 class RandomTrees:
@@ -55,9 +55,11 @@ class RandomTrees:
         tokens, parents, paths = [request.tokens[-1]], [-1], [[]]
         for _ in range(int(random.integers(budget + 3))):  # at times more than the budget
             parent = int(random.integers(len(tokens)))
-            right = self._model.next_token([*request.tokens, *paths[parent]], request.params) if (
-                all(0 <= t < V for t in paths[parent])
-            ) else 0
+            right = (
+                self._model.next_token([*request.tokens, *paths[parent]], request.params)
+                if (all(0 <= t < V for t in paths[parent]))
+                else 0
+            )
             token = int(random.choice([right, right, random.integers(V), -1, V, V + 5]))
             if (parent, token) not in set(zip(parents, tokens, strict=True)):
                 tokens.append(token)
@@ -181,9 +183,7 @@ def test_a_model_that_drafts_for_itself_is_always_right(temperature: float) -> N
     target, draft = (tiny_decoder("llama", length=1024) for _ in range(2))
     params = SamplingParams(max_tokens=500, temperature=temperature, seed=4, ignore_eos=True)
     for num_draft_tokens in (1, 3, 7):
-        engine = make_engine(
-            target, ModelDrafter(draft, vocab_size=VOCAB_SIZE), num_draft_tokens=num_draft_tokens
-        )
+        engine = make_engine(target, ModelDrafter(draft, vocab_size=VOCAB_SIZE), num_draft_tokens=num_draft_tokens)
         [request] = run(engine, [PROMPT], params)
         assert request.counts.num_draft_tokens == request.counts.num_accepted_tokens > 0
         assert request.counts.num_rounds == -(-500 // (num_draft_tokens + 1))
@@ -208,9 +208,7 @@ def test_every_marker_stays_with_its_request() -> None:
     model = TableModel(1, V, one_hot=True)  # a walk that depends on the last token alone
     prompts = [[token] * (1 + token % 5) for token in range(32)]
     expected = [model.generate(prompt, SamplingParams(seed=0), 20) for prompt in prompts]
-    script = {
-        i: [tokens[3 * r : 3 * r + (i + r) % 4] for r in range(7)] for i, tokens in enumerate(expected)
-    }
+    script = {i: [tokens[3 * r : 3 * r + (i + r) % 4] for r in range(7)] for i, tokens in enumerate(expected)}
     for max_running in (1, 2, 8, 32):
         decoder, _ = table_decoder(model)
         engine = make_engine(decoder, ScriptedDrafter(script), max_running=max_running)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.engines import TableForward, make_engine, output, run, submit, table_decoder
 
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
@@ -19,7 +20,6 @@ from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, ScriptedDrafter, TableModel
 from foredraft.tree import DraftTree
-from helpers.engines import TableForward, make_engine, output, run, submit, table_decoder
 
 V = 40
 MODEL = TableModel(2, V, seed=6)
@@ -328,9 +328,9 @@ def test_a_request_may_be_released_in_the_middle_of_a_step() -> None:
         draft = drafter.draft
 
         def draft_and_release(
-            request: Any, budget: int, draft: Any = draft, drafter: Any = drafter, at: int = at, engine: Any = engine
+            request: Any, budget: int, draft: Any = draft, left: Any = left, at: int = at, engine: Any = engine
         ) -> DraftTree:
-            if drafter.num_calls == at:
+            if engine._drafter._drafter.num_calls == at:
                 engine.release(left)
             return draft(request, budget)
 

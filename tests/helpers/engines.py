@@ -42,13 +42,13 @@ def _folder() -> Path:
 
 @functools.cache
 def tiny_file(
-    family: str = "llama", format: str = "F32", *, seed: int = 0, context_length: int = 256, vocab_size: int = 288
+    family: str = "llama", format: str = "F32", *, seed: int = 0, context_length: int = 256, **sizes: int
 ) -> Path:
-    """A GGUF file of a tiny model, the same one for the same arguments."""
-    sizes = _K_QUANT_SIZES if format.endswith("_K") else {}
-    model = TinyModel(family=family, seed=seed, context_length=context_length, vocab_size=vocab_size, **sizes)
-    name = f"{family}-{format}-{seed}-{context_length}-{vocab_size}.gguf"
-    return model.write_gguf(_folder() / name, format=format)
+    """A GGUF file of a tiny model, the same one for the same arguments; `sizes` are fields of TinyModel."""
+    sizes = (_K_QUANT_SIZES if format.endswith("_K") else {}) | sizes
+    model = TinyModel(family=family, seed=seed, context_length=context_length, **sizes)
+    parts = [family, format, seed, context_length, *(f"{name}{size}" for name, size in sizes.items())]
+    return model.write_gguf(_folder() / ("-".join(map(str, parts)) + ".gguf"), format=format)
 
 
 @functools.cache

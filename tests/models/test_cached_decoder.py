@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from helpers.engines import VOCAB_SIZE, native_kernels, tiny_decoder, tiny_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from foredraft.models import cached_decoder
 from foredraft.models.cached_decoder import CachedDecoder, Entry
 from foredraft.models.load import load_decoder
 from foredraft.tree import DraftTree
-from helpers.engines import VOCAB_SIZE, native_kernels, tiny_decoder, tiny_file
 
 MODELS = [
     ("llama", "F32"),
@@ -135,6 +135,27 @@ def test_rows_have_the_bits_of_the_plain_run(family: str, format: str, isa: str,
 @given(seed=st.integers(0, 2**32 - 1))
 def test_rows_of_the_portable_kernels(family: str, format: str, seed: int) -> None:
     check_seed(family, format, "portable", seed)
+
+
+@pytest.mark.parametrize("heads", [(7, 1, 16), (6, 2, 32), (4, 4, 48), (9, 3, 64), (8, 1, 128), (3, 3, 24), (5, 1, 8)])
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+@settings(max_examples=6)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_rows_of_other_shapes(family: str, heads: tuple[int, int, int], seed: int) -> None:
+    """Kind: tiles of queries are cut differently for other numbers and widths of heads."""
+    num_heads, num_kv_heads, head_width = heads
+    key = (family, str(heads), "", 1 + seed % 2)
+    if key not in _decoders:
+        path = tiny_file(
+            family, num_heads=num_heads, num_kv_heads=num_kv_heads, head_width=head_width, context_length=1024
+        )
+        for threads in (1, 2):
+            _decoders[*key[:3], threads] = load_decoder(path, kernels=native_kernels(threads))
+    try:
+        check_scenario(_decoders[key], _decoders[*key[:3], 1], seed)
+    except BaseException:
+        _decoders.clear()
+        raise
 
 
 def check_seed(family: str, format: str, isa: str, seed: int) -> None:
