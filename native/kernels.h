@@ -21,13 +21,24 @@ struct Rows {
   size_t inputs;
 };
 
-// Where a tile's results go: out[row * stride + channel] = (residual at the same place, or 0) + bias + product.
+// Consecutive packed tiles of a matrix.
+struct Tiles {
+  const uint8_t* first;
+  size_t stride;  // bytes from one to the next
+  size_t count;
+};
+
+// What one call of a matmul takes at most.
+constexpr size_t kMaxTilesPerCall = 8;
+constexpr size_t kMaxRowsPerCall = 128;
+
+// Where results go: out[row * stride + channel] = product + bias + (residual at the same place, or 0).
 struct Output {
   float* out;
-  const float* residual;  // same layout as out, may be out itself; or null
+  const float* residual;  // same layout as out; or null
   const float* bias;      // [channels] or null
   size_t stride;
-  int channels;           // valid channels of this tile, 1 to 16
+  size_t channels;        // valid channels of all tiles together
 };
 
 enum class Activation : int { Silu, GeluTanh };
@@ -55,8 +66,8 @@ struct Kernels {
   const char* name;
   // x[inputs] to bytes, scales and sums of one row; inputs is a multiple of 32.
   void (*quantize_row)(const float* x, size_t inputs, int8_t* bytes, float* scales, float* sums32, float* sums16);
-  // One packed tile times `num_rows` rows.
-  void (*matmul_tile[kNumFormats])(const uint8_t* tile, const Rows& rows, size_t num_rows, const Output& output);
+  // Packed tiles times rows.
+  void (*matmul[kNumFormats])(const Tiles& tiles, const Rows& rows, size_t num_rows, const Output& output);
   // out = (residual or 0) + x / rms(x) * weight
   void (*rms_norm)(const float* x, const float* weight, const float* residual, float* out, size_t width, float epsilon);
   // out = activation(gate) * up

@@ -92,8 +92,8 @@ class LinearOperation final : public Operation {
     const Rows rows = prepare(c, num_rows);
     const size_t threads = static_cast<size_t>(c.pool().num_threads());
     // Small tasks even out the threads; large ones keep reads sequential.
-    size_t per_task = num_tiles_ / (threads * 8);
-    per_task = per_task < 1 ? 1 : per_task > 8 ? 8 : per_task;
+    size_t per_task = num_tiles_ / (threads * (num_rows > 8 ? 4 : 8));
+    per_task = per_task < 1 ? 1 : per_task > kMaxTilesPerCall ? kMaxTilesPerCall : per_task;
     c.pool().parallel_for((num_tiles_ + per_task - 1) / per_task, [&](size_t task, int) {
       const size_t end = (task + 1) * per_task < num_tiles_ ? (task + 1) * per_task : num_tiles_;
       multiply(c, rows, num_rows, task * per_task, end);
@@ -101,8 +101,8 @@ class LinearOperation final : public Operation {
   }
 
  private:
-  // Rows whose bytes stay in the second-level cache while the tiles of a task pass over them.
-  static constexpr size_t kRowBlock = 64;
+  // Rows of one call of the kernel; a precise row counts twice there.
+  static constexpr size_t kRowBlock = kMaxRowsPerCall / 2;
 
   Rows prepare(const Context& c, size_t num_rows) {
     const size_t inputs = c.width(input_);
@@ -152,36 +152,44 @@ class LinearOperation final : public Operation {
     return rows;
   }
 
+  // Tiles from `begin` to `end`, counted over all matrices.
   void multiply(const Context& c, const Rows& all, size_t num_rows, size_t begin, size_t end) const {
-    for (size_t first = 0; first < num_rows; first += kRowBlock) {
-      const size_t count = num_rows - first < kRowBlock ? num_rows - first : kRowBlock;
-      const Rows rows = from_row(all, first);
-      for (size_t t = begin; t < end; ++t) multiply_tile(c, rows, first, count, t);
+    size_t before = 0;  // tiles of the matrices passed
+    for (size_t m = 0; m < matrices_.size() && before < end; ++m) {
+      const size_t tiles = matrices_[m].weight->num_tiles();
+      const size_t from = begin > before ? begin - before : 0, to = end - before < tiles ? end - before : tiles;
+      for (size_t first = 0; from < to && first < num_rows; first += kRowBlock) {
+        const size_t count = num_rows - first < kRowBlock ? num_rows - first : kRowBlock;
+        multiply_tiles(c, from_row(all, first), first, count, m, from, to);
+      }
+      before += tiles;
     }
   }
 
-  void multiply_tile(const Context& c, const Rows& rows, size_t first, size_t count, size_t tile) const {
-    size_t m = 0;
-    while (tile >= matrices_[m].weight->num_tiles()) tile -= matrices_[m++].weight->num_tiles();
+  void multiply_tiles(const Context& c, const Rows& rows, size_t first, size_t count, size_t m, size_t from,
+                      size_t to) const {
     const Linear& matrix = matrices_[m];
-    const size_t outputs = matrix.weight->outputs(), channel = tile * kTile;
+    const Weight& weight = *matrix.weight;
+    const size_t outputs = weight.outputs(), channel = from * kTile;
+    const Tiles tiles{weight.tile(from), weight.tile_stride(), to - from};
     Output output{};
     output.stride = outputs;
     output.out = c.buffer(outs_[m]) + first * outputs + channel;
     if (matrix.residual >= 0) output.residual = c.buffer(matrix.residual) + first * outputs + channel;
     if (!matrix.bias.empty()) output.bias = matrix.bias.data() + channel;
-    output.channels = static_cast<int>(outputs - channel < kTile ? outputs - channel : kTile);
-    const auto multiply_rows = c.kernels().matmul_tile[static_cast<int>(matrix.weight->format())];
-    if (parts_ == 1 || is_dense(matrix.weight->format())) {
-      multiply_rows(matrix.weight->tile(tile), rows, count, output);
+    output.channels = outputs - channel < tiles.count * kTile ? outputs - channel : tiles.count * kTile;
+    const auto multiply_rows = c.kernels().matmul[static_cast<int>(weight.format())];
+    if (parts_ == 1 || is_dense(weight.format())) {
+      multiply_rows(tiles, rows, count, output);
       return;
     }
-    float products[2 * kRowBlock * kTile];
-    Output both{products, nullptr, nullptr, kTile, output.channels};
-    multiply_rows(matrix.weight->tile(tile), rows, 2 * count, both);
+    float products[kMaxRowsPerCall * kMaxTilesPerCall * kTile];
+    const size_t stride = tiles.count * kTile;
+    multiply_rows(tiles, rows, 2 * count, Output{products, nullptr, nullptr, stride, output.channels});
     for (size_t r = 0; r < count; ++r) {
-      for (size_t ch = 0; ch < static_cast<size_t>(output.channels); ++ch) {
-        float v = products[2 * r * kTile + ch] + products[(2 * r + 1) * kTile + ch];
+      const float* const coarse = products + 2 * r * stride;
+      for (size_t ch = 0; ch < output.channels; ++ch) {
+        float v = coarse[ch] + coarse[stride + ch];
         if (output.bias) v += output.bias[ch];
         if (output.residual) v += output.residual[r * outputs + ch];
         output.out[r * outputs + ch] = v;

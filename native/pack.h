@@ -27,6 +27,7 @@ class Weight {
   size_t inputs() const { return inputs_; }
   size_t num_tiles() const { return (outputs_ + kTile - 1) / kTile; }
   size_t num_bytes() const { return num_tiles() * tile_bytes_; }
+  size_t tile_stride() const { return tile_bytes_; }
   const uint8_t* tile(size_t index) const { return data_ + index * tile_bytes_; }
 
  private:

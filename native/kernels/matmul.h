@@ -154,69 +154,65 @@ template <class V, Format kFormat, int kRows>
 }
 
 template <class V>
-inline void write_row(typename V::F32 total, const Output& o, size_t row) {
-  float* const out = o.out + row * o.stride;
-  const float* const residual = o.residual ? o.residual + row * o.stride : nullptr;
-  if (o.channels == kTile) {
-    if (o.bias) total = V::add(total, V::load(o.bias));
+inline void write_row(typename V::F32 total, const Output& o, size_t row, size_t tile) {
+  const size_t channel = tile * kTile;
+  float* const out = o.out + row * o.stride + channel;
+  const float* const residual = o.residual ? o.residual + row * o.stride + channel : nullptr;
+  const float* const bias = o.bias ? o.bias + channel : nullptr;
+  if (o.channels - channel >= kTile) {
+    if (bias) total = V::add(total, V::load(bias));
     if (residual) total = V::add(total, V::load(residual));
     V::store(out, total);
     return;
   }
   float lanes[kTile];
   V::store(lanes, total);
-  for (int c = 0; c < o.channels; ++c) {
+  for (size_t c = 0; c < o.channels - channel; ++c) {
     float v = lanes[c];
-    if (o.bias) v += o.bias[c];
+    if (bias) v += bias[c];
     if (residual) v += residual[c];
     out[c] = v;
   }
 }
 
-// Inputs that all rows pass over before the next ones: their weights stay in the first-level cache meanwhile.
+// With more rows than one pass takes, the inputs are cut into spans. Of one span, the rows of a pass stay in the
+// first-level cache while the tiles stream by from the second.
 constexpr size_t kSpan = 1024;
-// Most rows of one call: the sums of every row are kept between spans.
-constexpr size_t kMaxRowsPerCall = 128;
 
-// Sums of a call's rows between spans, 16 channels each.
+// Sums between spans, 16 channels for each tile and row.
 struct Totals {
-  alignas(64) float rows[kMaxRowsPerCall][kTile];
+  alignas(64) float sums[kMaxTilesPerCall][kMaxRowsPerCall][kTile];
 };
 
-// What one pass goes over: the inputs from `begin` to `end`, for rows from `first` on. While it computes, it fetches
-// weights that are needed next: from `ahead` on, `step` bytes for each group of inputs.
+// What one pass goes over: the inputs from `begin` to `end` of one tile, for rows from `first` on.
 struct Pass {
-  size_t first, begin, end;
-  const uint8_t* ahead;
-  size_t step;
+  const uint8_t* weights;
+  size_t tile, first, begin, end;
 };
 
 template <class V, Format kFormat, int kRows>
-[[gnu::always_inline]] inline void integer_span(const uint8_t* tile, const Rows& rows, const Pass& pass,
-                                                typename V::F32* totals) {
+[[gnu::always_inline]] inline void integer_span(const Rows& rows, const Pass& pass, typename V::F32* totals) {
   constexpr int kGroupBytes = kFormats[static_cast<int>(kFormat)].group_bytes;
+  constexpr size_t kAhead = 2048;
   const size_t groups = rows.inputs / kGroup;
-  const uint8_t* const plane = tile + groups * kGroupBytes;
-  const uint8_t* ahead = pass.ahead;
+  const uint8_t* const plane = pass.weights + groups * kGroupBytes;
+  const uint8_t* weights = pass.weights + pass.begin / kGroup * kGroupBytes;
   const int8_t* x = rows.bytes + pass.first * rows.inputs + pass.begin;
   Rows own = rows;
   own.scales += pass.first * groups;
   own.sums32 += pass.first * groups;
   own.sums16 += pass.first * groups * 2;
-  tile += pass.begin / kGroup * kGroupBytes;
-  for (size_t g = pass.begin / kGroup; g < pass.end / kGroup; ++g, tile += kGroupBytes, x += kGroup) {
-    for (size_t line = 0; line < pass.step; line += 64) V::prefetch(ahead + line);
-    ahead += pass.step;
-    accumulate_group<V, kFormat, kRows>(tile, g, read_scales<V, kFormat>(plane, g), own, x, totals);
+  for (size_t g = pass.begin / kGroup; g < pass.end / kGroup; ++g, weights += kGroupBytes, x += kGroup) {
+    for (int line = 0; line < kGroupBytes; line += 64) V::prefetch(weights + kAhead + line);
+    accumulate_group<V, kFormat, kRows>(weights, g, read_scales<V, kFormat>(plane, g), own, x, totals);
   }
 }
 
 template <class V, Format kFormat, int kRows>
-[[gnu::always_inline]] inline void dense_span(const uint8_t* tile, const Rows& rows, const Pass& pass,
-                                              typename V::F32* totals) {
+[[gnu::always_inline]] inline void dense_span(const Rows& rows, const Pass& pass, typename V::F32* totals) {
   constexpr size_t kElement = kFormats[static_cast<int>(kFormat)].element_bytes;
   const float* const x = rows.values + pass.first * rows.inputs;
-  tile += pass.begin * kTile * kElement;
+  const uint8_t* tile = pass.weights + pass.begin * kTile * kElement;
   for (size_t k = pass.begin; k < pass.end; ++k, tile += kTile * kElement) {
     typename V::F32 w;
     if constexpr (kFormat == Format::F32) w = V::load(reinterpret_cast<const float*>(tile));
@@ -231,41 +227,36 @@ template <class V, Format kFormat, int kRows>
 
 // Adds the products of the pass's inputs to the sums of kRows rows.
 template <class V, Format kFormat, int kRows>
-void one_pass(const uint8_t* tile, const Rows& rows, const Pass& pass, Totals& kept, const Output& output) {
+void one_pass(const Rows& rows, const Pass& pass, Totals& kept, const Output& output) {
+  auto* const sums = kept.sums[pass.tile] + pass.first;
   typename V::F32 totals[kRows];
-  for (int m = 0; m < kRows; ++m) {
-    totals[m] = pass.begin == 0 ? V::zero() : V::load(kept.rows[pass.first + static_cast<size_t>(m)]);
-  }
+  for (int m = 0; m < kRows; ++m) totals[m] = pass.begin == 0 ? V::zero() : V::load(sums[m]);
   if constexpr (kFormats[static_cast<int>(kFormat)].element_bytes != 0) {
-    dense_span<V, kFormat, kRows>(tile, rows, pass, totals);
+    dense_span<V, kFormat, kRows>(rows, pass, totals);
   } else {
-    integer_span<V, kFormat, kRows>(tile, rows, pass, totals);
+    integer_span<V, kFormat, kRows>(rows, pass, totals);
   }
   for (int m = 0; m < kRows; ++m) {
-    const size_t row = pass.first + static_cast<size_t>(m);
     if (pass.end < rows.inputs) {
-      V::store(kept.rows[row], totals[m]);
+      V::store(sums[m], totals[m]);
     } else {
-      write_row<V>(totals[m], output, row);
+      write_row<V>(totals[m], output, pass.first + static_cast<size_t>(m), pass.tile);
     }
   }
 }
 
 template <class V, Format kFormat, int kRows>
-void pass_over(size_t num_rows, const uint8_t* tile, const Rows& rows, const Pass& pass, Totals& kept,
-               const Output& output) {
+void pass_over(size_t num_rows, const Rows& rows, const Pass& pass, Totals& kept, const Output& output) {
   if (num_rows >= kRows) {
-    one_pass<V, kFormat, kRows>(tile, rows, pass, kept, output);
+    one_pass<V, kFormat, kRows>(rows, pass, kept, output);
   } else if constexpr (kRows > 1) {
-    pass_over<V, kFormat, kRows - 1>(num_rows, tile, rows, pass, kept, output);
+    pass_over<V, kFormat, kRows - 1>(num_rows, rows, pass, kept, output);
   }
 }
 
 // A row's inputs are added up in their order, span after span, however many rows go along.
 template <class V, Format kFormat>
-void matmul_tile(const uint8_t* tile, const Rows& rows, size_t num_rows, const Output& output) {
-  constexpr size_t kGroupBytes = kFormats[static_cast<int>(kFormat)].group_bytes;
-  constexpr size_t kAhead = 2048;
+void matmul(const Tiles& tiles, const Rows& rows, size_t num_rows, const Output& output) {
   Totals kept;
   const size_t passes = (num_rows + V::kMaxRows - 1) / V::kMaxRows;
   const size_t rows_per_pass = (num_rows + passes - 1) / passes;
@@ -273,14 +264,12 @@ void matmul_tile(const uint8_t* tile, const Rows& rows, size_t num_rows, const O
   const size_t span = spans == 1 ? rows.inputs : (rows.inputs / spans + kSuper - 1) / kSuper * kSuper;
   for (size_t begin = 0; begin < rows.inputs; begin += span) {
     const size_t end = begin + span < rows.inputs ? begin + span : rows.inputs;
-    const uint8_t* const weights = tile + begin / kGroup * kGroupBytes;
-    for (size_t p = 0; p < passes; ++p) {
-      // A single pass fetches a little ahead of itself. Several share the fetching of the next span.
-      const size_t share = (end - begin) / kGroup * kGroupBytes / passes;
-      const uint8_t* const ahead = passes == 1 ? weights + kAhead : weights + (passes + p) * share;
-      const Pass pass{p * rows_per_pass, begin, end, ahead, kGroupBytes / passes};
-      const size_t left = num_rows - pass.first;
-      pass_over<V, kFormat, V::kMaxRows>(left < rows_per_pass ? left : rows_per_pass, tile, rows, pass, kept, output);
+    for (size_t first = 0; first < num_rows; first += rows_per_pass) {
+      const size_t count = num_rows - first < rows_per_pass ? num_rows - first : rows_per_pass;
+      for (size_t t = 0; t < tiles.count; ++t) {
+        const Pass pass{tiles.first + t * tiles.stride, t, first, begin, end};
+        pass_over<V, kFormat, V::kMaxRows>(count, rows, pass, kept, output);
+      }
     }
   }
 }

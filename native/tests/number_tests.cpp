@@ -185,7 +185,7 @@ void test_half(const Kernels& k) {
   for (uint32_t h = 0; h < 65536; ++h) {
     if (h % 16 == 0) {
       float out[16];
-      k.matmul_tile[static_cast<int>(Format::F16)](reinterpret_cast<const uint8_t*>(&tiles[h]), rows, 1,
+      k.matmul[static_cast<int>(Format::F16)](Tiles{reinterpret_cast<const uint8_t*>(&tiles[h]), 0, 1}, rows, 1,
                                                    Output{out, nullptr, nullptr, 16, 16});
       for (uint32_t i = 0; i < 16; ++i) {
         CHECK(is_nan_half(h + i) ? std::isnan(out[i]) : static_cast<double>(out[i]) == half_meaning(h + i));
