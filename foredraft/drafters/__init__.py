@@ -38,8 +38,8 @@ def make_drafter(
     draft_vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary, and
     32768 of one larger than 65536.
 
-    Raises OptionError for an unknown name, a negative size or a combination without meaning, VocabularyMismatchError where a model's
-    vocabulary is not the target's, and what loading a model raises.
+    Raises OptionError for an unknown name, a negative size or a combination without meaning, VocabularyMismatchError
+    where a model's vocabulary is not the target's, and what loading a model raises.
     """
     if draft_vocab_size is not None and draft_vocab_size < 0:
         raise OptionError(f"--draft-vocab must be 0 (all tokens) or more, got {draft_vocab_size}")
@@ -73,16 +73,19 @@ def _make_one(name: str, target: Tokenizer, kernels: Kernels, draft_vocab_size: 
 def _frequent_tokens(target: Tokenizer, vocab_size: int, wanted: int | None) -> Ints | None:
     """The tokens a draft model chooses from, or None for all of them.
 
-    The output matrix is a third of what a small model reads for a token, and most of its rows belong to rare tokens. The
-    merges of a vocabulary are learned from the most to the least frequent pair, so low ids are frequent tokens. The end
-    tokens are always among them.
+    The output matrix is a third of what a small model reads for a token, and most of its rows belong to rare tokens.
+    The merges of a vocabulary are learned from the most to the least frequent pair, so low ids are frequent tokens.
+    SentencePiece puts the single characters, full stop and digits among them, behind the merges: the first of these
+    are taken too. The end tokens always are.
     """
     if wanted is None:
         wanted = NUM_FREQUENT_TOKENS if vocab_size > LARGE_VOCABULARY else 0
     if not 0 < wanted < vocab_size:
         return None
+    texts = target.vocabulary.tokens
+    characters = [token for token in range(wanted, min(vocab_size, len(texts))) if len(texts[token]) == 1]
     ends = [token for token in target.eos_ids if wanted <= token < vocab_size]
-    return np.array([*range(wanted), *sorted(ends)], dtype=np.int32)
+    return np.array(sorted({*range(wanted), *characters[: wanted // 8], *ends}), dtype=np.int32)
 
 
 def _check_vocabulary(path: Path, target: Tokenizer, drafter: Tokenizer) -> None:

@@ -1,9 +1,10 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 
-from foredraft.drafters import make_drafter
+from foredraft.drafters import LARGE_VOCABULARY, NUM_FREQUENT_TOKENS, _frequent_tokens, make_drafter
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
@@ -44,3 +45,16 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     for name in ("empty.gguf", "missing.gguf"):
         with pytest.raises(UserError, match=name):
             make(str(tmp_path / name))
+
+
+def test_frequent_tokens_of_a_vocabulary_with_its_characters_last() -> None:
+    """Kind: the full stop is not among the tokens a drafter may propose, because its id is high."""
+    texts = [*(f"word{i}" for i in range(100)), *".,0123456789", *(f"rare{i}" for i in range(88))]
+    target = SimpleNamespace(vocabulary=SimpleNamespace(tokens=texts), eos_ids={1, 150, 300})
+    assert _frequent_tokens(target, 200, 48).tolist() == [*range(48), *range(100, 106), 150]
+    assert _frequent_tokens(target, 104, 48).tolist() == [*range(48), *range(100, 104)]
+    for wanted in (None, 0, 200, 1000):
+        assert _frequent_tokens(target, 200, wanted) is None
+    large = _frequent_tokens(target, LARGE_VOCABULARY + 1, None)
+    assert large is not None
+    assert large.tolist() == [*range(NUM_FREQUENT_TOKENS)]
