@@ -87,6 +87,7 @@ def test_options_that_were_not_given_are_the_librarys_defaults(fake: Run) -> Non
         "model": "fake.gguf",
         "draft": "auto",
         "num_draft_tokens": None,
+        "draft_vocab_size": None,
         "context_length": None,
         "threads": None,
     }

@@ -88,6 +88,7 @@ class LLM:
         *,
         draft: str | Sequence[str] = "auto",
         num_draft_tokens: int | None = None,
+        draft_vocab_size: int | None = None,
         context_length: int | None = None,
         threads: int | None = None,
     ) -> None:
@@ -98,6 +99,7 @@ class LLM:
             "model": str(model),
             "draft": draft,
             "num_draft_tokens": num_draft_tokens,
+            "draft_vocab_size": draft_vocab_size,
             "context_length": context_length,
             "threads": threads,
         }
