@@ -40,8 +40,8 @@ class LLM:
     model: a .gguf file, a safetensors folder, a hub id or a built-in name.
     draft: "auto", "none", "lookup" or a model as above, or several of them in order of preference.
     num_draft_tokens: most tokens drafted in a round.
-    draft_vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary, 32768
-    of one larger than 65536.
+    draft_vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary,
+    32768 of one larger than 65536.
     context_length: most tokens of a request; None: what the model was made for.
     threads: of the native kernels; None: all processors of this process.
     kernels: "native" or "reference".

@@ -168,9 +168,13 @@ def test_a_prompt_that_cannot_be_read_stops_nobody_else() -> None:
         engine.advance(first)
     forward.before = lambda: None
     engine.release(bad)
-    while not first.finished:
-        engine.advance(first)
+    while not engine.advance(first):
+        pass
     assert output(first) == EXPECTED[0]
+    waiting = submit(engine, PROMPTS[1], PARAMS)
+    assert engine.advance(first)  # finished: no step is made for it
+    assert waiting.round is None
+    engine.release(waiting)
     check_usable(engine, decoders)
 
 
