@@ -67,7 +67,8 @@ def _make_one(name: str, target: Tokenizer, kernels: Kernels, draft_vocab_size: 
     vocab_size = min(target.vocab_size, source.config.vocab_size)
     token_ids = _frequent_tokens(target, vocab_size, draft_vocab_size)
     decoder = load_decoder(source, kernels=kernels, token_ids=token_ids)
-    return ModelDrafter(decoder, vocab_size=vocab_size, token_ids=token_ids, name=f"model:{path.stem}")
+    stem = path.stem.replace(",", "_")  # a comma stands between the names of several drafters
+    return ModelDrafter(decoder, vocab_size=vocab_size, token_ids=token_ids, name=f"model:{stem}")
 
 
 def _frequent_tokens(target: Tokenizer, vocab_size: int, wanted: int | None) -> Ints | None:

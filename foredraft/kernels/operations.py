@@ -127,4 +127,4 @@ class Kernels(Protocol):
         """
 
     def token_probability(self, logits_V: Floats, index: int, temperature: float) -> float:
-        """Probability of the logit at `index` under softmax(logits / temperature); at temperature 0: softmax(logits)."""
+        """Probability of the logit at `index` under softmax(logits / temperature); at 0: softmax(logits)."""

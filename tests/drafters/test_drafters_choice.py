@@ -4,7 +4,13 @@ from types import SimpleNamespace
 import pytest
 from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 
-from foredraft.drafters import LARGE_VOCABULARY, NUM_FREQUENT_TOKENS, _frequent_tokens, make_drafter
+from foredraft.drafters import (
+    LARGE_VOCABULARY,
+    NUM_FREQUENT_TOKENS,
+    Drafter,
+    _frequent_tokens,
+    make_drafter,
+)
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
@@ -12,7 +18,7 @@ from foredraft.drafters.none import NoDrafter
 from foredraft.errors import OptionError, UserError
 
 
-def make(*names: str) -> tuple[object, str]:
+def make(*names: str) -> tuple[Drafter, str]:
     return make_drafter(names, target=tiny_tokenizer(), kernels=native_kernels(1))
 
 
@@ -58,3 +64,10 @@ def test_frequent_tokens_of_a_vocabulary_with_its_characters_last() -> None:
     large = _frequent_tokens(target, LARGE_VOCABULARY + 1, None)
     assert large is not None
     assert large.tolist() == [*range(NUM_FREQUENT_TOKENS)]
+
+
+def test_a_comma_in_the_name_of_a_file_makes_no_second_method(tmp_path: Path) -> None:
+    path = tmp_path / "a,b.gguf"
+    path.write_bytes(tiny_file().read_bytes())
+    drafter, _ = make("lookup", str(path))
+    assert drafter.name == "lookup,model:a_b"
