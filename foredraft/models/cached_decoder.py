@@ -87,14 +87,15 @@ class CachedDecoder:
         """
         filler = [index % self.config.vocab_size for index in range(context + num_tokens)]
         sequence = self.cache.open(filler[: context + 1])
-        self.prefill(sequence, filler[len(sequence) : context])
-        root, *rest = filler[context:]
-        tree = DraftTree.chain(root, tuple(rest))
-        started = time.perf_counter()
-        self.forward([Entry(sequence, tree)])
-        elapsed = time.perf_counter() - started
-        sequence.close()
-        return elapsed
+        try:
+            self.prefill(sequence, filler[len(sequence) : context])
+            root, *rest = filler[context:]
+            entry = Entry(sequence, DraftTree.chain(root, tuple(rest)))
+            started = time.perf_counter()
+            self.forward([entry])
+            return time.perf_counter() - started
+        finally:
+            sequence.close()
 
 
 def _split(entries: Sequence[Entry], results: Mapping[str, Floats]) -> list[Floats]:
