@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from foredraft.models.load import load_decoder
 
 from .cases import CASES, GGUF_CASES

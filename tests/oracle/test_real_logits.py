@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from foredraft.models.load import load_decoder
 
 EXPECTED: dict[str, dict[str, Any]] = json.loads(
