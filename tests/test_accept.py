@@ -266,8 +266,7 @@ def test_a_drafter_with_the_noise_of_the_target_is_accepted_as_often_as_the_theo
     params = SamplingParams(temperature=1.0)
     target_probs, draft_probs = SMALL_TARGET.probs(PROMPT, params), SMALL_OTHER.probs(PROMPT, params)
     theory = sum(
-        1 / np.maximum(target_probs / target_probs[i], draft_probs / draft_probs[i]).sum()
-        for i in range(SMALL_V)
+        1 / np.maximum(target_probs / target_probs[i], draft_probs / draft_probs[i]).sum() for i in range(SMALL_V)
     )
     n = 6000
     agree = [

@@ -173,9 +173,7 @@ def test_a_prompt_that_starts_with_a_dash(fake: Run) -> None:
         (["overflow"], b"", ["the prompt has 9000 tokens, the context holds 2048"]),
     ],
 )
-def test_bad_input_is_refused_in_one_line(
-    fake: Run, arguments: list[str], stdin: bytes, parts: list[str]
-) -> None:
+def test_bad_input_is_refused_in_one_line(fake: Run, arguments: list[str], stdin: bytes, parts: list[str]) -> None:
     assert_refused(fake(*GENERATE, *arguments, stdin=stdin), *parts)
 
 

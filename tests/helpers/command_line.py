@@ -26,9 +26,7 @@ def environment(**more: str) -> dict[str, str]:
 def runner(command: list[str], cwd: Path) -> Run:
     """Return a function that runs `command` with more arguments, in the folder `cwd`."""
 
-    def run(
-        *arguments: str | bytes, stdin: bytes | None = b"", **more: str
-    ) -> "subprocess.CompletedProcess[bytes]":
+    def run(*arguments: str | bytes, stdin: bytes | None = b"", **more: str) -> "subprocess.CompletedProcess[bytes]":
         return subprocess.run(
             [*command, *arguments],
             input=stdin,

@@ -145,9 +145,7 @@ class LLM:
             finish_reason="length" if words in (["cut"], ["full"]) else "stop",
             usage=Usage(5, num_tokens, 5 + num_tokens),
             timings=Timings(),
-            speculation=replace(Speculation(), methods=())
-            if self.arguments["draft"] == ["none"]
-            else Speculation(),
+            speculation=replace(Speculation(), methods=()) if self.arguments["draft"] == ["none"] else Speculation(),
         )
 
 

@@ -29,9 +29,7 @@ def _half(values: Floats) -> tuple[Bytes, Floats]:
 
 
 def _divide(values: Floats, by: Floats) -> Floats:
-    return np.divide(
-        values, by, out=np.zeros(np.broadcast_shapes(values.shape, by.shape), np.float32), where=by != 0
-    )
+    return np.divide(values, by, out=np.zeros(np.broadcast_shapes(values.shape, by.shape), np.float32), where=by != 0)
 
 
 def _q4_k_or_q5_k(blocks: Floats, bits: int) -> Bytes:

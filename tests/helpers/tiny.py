@@ -159,9 +159,7 @@ class TinyModel:
             elif name.endswith(".bias"):
                 values = np.float32(0.1) * values
             elif "embed_tokens" in name:
-                values = values * np.float32(
-                    1 / math.sqrt(self.width) if plus_one else 0.3 if self.tied else 1.0
-                )
+                values = values * np.float32(1 / math.sqrt(self.width) if plus_one else 0.3 if self.tied else 1.0)
             else:
                 values = values * np.float32((2 if name.startswith("lm_head") else 1) / math.sqrt(shape[-1]))
             weights[name] = values
@@ -220,9 +218,7 @@ class TinyModel:
         writer.close()
         return path
 
-    def _add_tensor(
-        self, writer: GGUFWriter, name: str, values: Floats, format: str | Callable[[str], str]
-    ) -> None:
+    def _add_tensor(self, writer: GGUFWriter, name: str, values: Floats, format: str | Callable[[str], str]) -> None:
         new_name = gguf_name(name, self.family)
         if self.family == "llama" and ".q_proj." in name:
             values = interleave(values, self.num_heads)
@@ -296,9 +292,7 @@ def uninterleave(values: Floats, num_heads: int) -> Floats:
 
 def dequantised(source: ModelSource, *, num_layers: int) -> dict[str, Floats]:
     """The weights of the first layers of an opened GGUF file, as a Hugging Face folder has them."""
-    config = replace(
-        source.config, num_layers=num_layers, window_layers=source.config.window_layers[:num_layers]
-    )
+    config = replace(source.config, num_layers=num_layers, window_layers=source.config.window_layers[:num_layers])
     heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}
     weights: dict[str, Floats] = {}
     for name in config.tensor_shapes():
@@ -377,9 +371,7 @@ def write_tokenizer(path: Path) -> None:
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
-    )
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     tokenizer.save(str(path / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

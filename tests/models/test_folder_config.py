@@ -147,9 +147,7 @@ def test_models_of_other_kinds(changes: dict[str, Any], message: str) -> None:
 
 def test_gemma3_of_other_kinds() -> None:
     values = GEMMA3.config()
-    assert "in both directions" in refused(
-        UnsupportedModelError, values | {"use_bidirectional_attention": True}
-    )
+    assert "in both directions" in refused(UnsupportedModelError, values | {"use_bidirectional_attention": True})
     assert "activation 'relu'" in refused(UnsupportedModelError, values | {"hidden_activation": "relu"})
     nested: dict[str, Any] = {"text_config": values | {"quantization_config": {"quant_method": "fp8"}}}
     nested["architectures"] = ["Gemma3ForConditionalGeneration"]

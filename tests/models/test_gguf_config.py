@@ -192,9 +192,7 @@ def test_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
     path.write_bytes(raw.gguf([raw.string("general.architecture", "mamba")]))
     with pytest.raises(UnsupportedModelError) as caught:
         open_model(path)
-    assert "architecture 'mamba' is not supported; supported are llama, qwen2, qwen3, gemma3" in str(
-        caught.value
-    )
+    assert "architecture 'mamba' is not supported; supported are llama, qwen2, qwen3, gemma3" in str(caught.value)
     path.write_bytes(raw.gguf([raw.u32("general.architecture", 1)]))
     with pytest.raises(ModelFileError, match=r"'general\.architecture' must be a text"):
         open_model(path)
@@ -206,9 +204,7 @@ def test_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
 def rewritten(path: Path, change: Any) -> str:
     """What is said of a model whose tensors, a dict of name -> values, were changed."""
     source = open_model(TinyModel().write_gguf(path / "whole.gguf"))
-    tensors = {
-        name: tensor.data.view(np.float32).reshape(tensor.shape) for name, tensor in source.tensors.items()
-    }
+    tensors = {name: tensor.data.view(np.float32).reshape(tensor.shape) for name, tensor in source.tensors.items()}
     change(tensors)
     writer = GGUFWriter(path / "model.gguf", "llama")
     TinyModel().add_metadata(writer)

@@ -56,9 +56,7 @@ def test_smollm2_is_read_as_by_the_gguf_package(smollm2_path: Path) -> None:
 def test_a_written_file_is_read_as_by_the_gguf_package(tmp_path: Path) -> None:
     formats = {"attn_q": "Q8_0", "attn_k": "F16", "attn_v": "BF16", "ffn_up": "Q5_1"}
     model = TinyModel()
-    path = model.write_gguf(
-        tmp_path / "model.gguf", format=lambda name: formats.get(name.split(".")[-2], "Q4_0")
-    )
+    path = model.write_gguf(tmp_path / "model.gguf", format=lambda name: formats.get(name.split(".")[-2], "Q4_0"))
     assert_like_the_gguf_package(path)
 
 
@@ -108,9 +106,7 @@ def test_version_2_and_other_alignments(tmp_path: Path) -> None:
 
 def test_hundreds_of_thousands_of_tokens_are_read_at_once(tmp_path: Path) -> None:
     num = 300_000
-    content = raw.gguf(
-        [raw.array("tokens", raw.STRING, num, b"".join(raw.text(f"token{i}") for i in range(num)))]
-    )
+    content = raw.gguf([raw.array("tokens", raw.STRING, num, b"".join(raw.text(f"token{i}") for i in range(num)))])
     path = write(tmp_path, content)
     start = time.perf_counter()
     tokens = GGUFFile(path).metadata["tokens"]
@@ -308,9 +304,7 @@ def cut(paths: list[Path]) -> Path:
         (cut, "model-00003-of-00003.gguf: the file ends"),
     ],
 )
-def test_split_models_that_are_not_whole(
-    tmp_path: Path, change: Callable[[list[Path]], Path], message: str
-) -> None:
+def test_split_models_that_are_not_whole(tmp_path: Path, change: Callable[[list[Path]], Path], message: str) -> None:
     with pytest.raises(ModelFileError) as caught:
         GGUFFile(change(split(tmp_path)))
     assert message in str(caught.value)

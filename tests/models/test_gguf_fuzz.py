@@ -45,9 +45,7 @@ class Whole(bytes):
 
 @pytest.fixture(scope="module", params=["llama", "gemma3"])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    model = TinyModel(
-        family=request.param, num_layers=1, rope_scaling=LLAMA3 if request.param == "llama" else None
-    )
+    model = TinyModel(family=request.param, num_layers=1, rope_scaling=LLAMA3 if request.param == "llama" else None)
     path = tmp_path_factory.mktemp("whole") / "model.gguf"
     return Whole(model.write_gguf(path, format="Q8_0").read_bytes())
 
@@ -104,9 +102,7 @@ def test_numbers_written_over(tmp_path: Path, whole: Whole, place: int, size: in
 
 @SETTINGS
 @given(places=st.tuples(PLACES, PLACES), kind=st.sampled_from(["cut out", "doubled", "truncated"]))
-def test_cut_out_doubled_and_truncated(
-    tmp_path: Path, whole: Whole, places: tuple[int, int], kind: str
-) -> None:
+def test_cut_out_doubled_and_truncated(tmp_path: Path, whole: Whole, places: tuple[int, int], kind: str) -> None:
     first, last = sorted(place % header_size(whole) for place in places)
     if kind == "cut out":
         check(tmp_path, whole[:first] + whole[last:])

@@ -257,9 +257,7 @@ def test_quantised_folders_are_known_by_their_tensors(tmp_path: Path, tensor: st
 def tie(path: Path, tied: bool | None) -> None:
     config = json.loads((path / "config.json").read_text())
     config.pop("tie_word_embeddings", None)
-    (path / "config.json").write_text(
-        json.dumps(config if tied is None else config | {"tie_word_embeddings": tied})
-    )
+    (path / "config.json").write_text(json.dumps(config if tied is None else config | {"tie_word_embeddings": tied}))
 
 
 def test_tied_and_untied_output(tmp_path: Path) -> None:
@@ -268,9 +266,7 @@ def test_tied_and_untied_output(tmp_path: Path) -> None:
         # A matrix that differs from the embedding counts more than what config.json says.
         tie(path, said)
         assert not open_model(path).config.tied_embeddings
-    with_weights(
-        path, lambda weights: weights.update({"lm_head.weight": weights["model.embed_tokens.weight"]})
-    )
+    with_weights(path, lambda weights: weights.update({"lm_head.weight": weights["model.embed_tokens.weight"]}))
     tie(path, True)
     source = open_model(path)
     assert source.config.tied_embeddings

@@ -67,9 +67,7 @@ def test_half_precision_folders(tmp_path: Path, dtype: str) -> None:
         tensor = source.tensors[gguf_name(name, "llama")]
         assert tensor.format == dtype
         tolerance = {"F16": 1e-3, "BF16": 8e-3}[dtype]
-        np.testing.assert_allclose(
-            dequantize(tensor.data, dtype, tensor.shape), expected, rtol=tolerance, atol=1e-6
-        )
+        np.testing.assert_allclose(dequantize(tensor.data, dtype, tensor.shape), expected, rtol=tolerance, atol=1e-6)
 
 
 @pytest.mark.parametrize("format", sorted(BLOCK))
@@ -103,9 +101,7 @@ def test_folder_and_gguf_describe_the_same_model(tmp_path: Path, family: str) ->
     folder = open_model(model.write_folder(tmp_path / "model")).config
     file = open_model(model.write_gguf(tmp_path / "model.gguf")).config
     same = [
-        name
-        for name in folder.__dataclass_fields__
-        if name not in ("rope", "norm_epsilon", "norm_weight_plus_one")
+        name for name in folder.__dataclass_fields__ if name not in ("rope", "norm_epsilon", "norm_weight_plus_one")
     ]
     for name in same:
         assert getattr(folder, name) == getattr(file, name), name
@@ -141,9 +137,7 @@ def test_a_real_file_dequantised_to_a_folder(tmp_path: Path, smollm2_path: Path)
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     folder = open_model(tmp_path)
-    np.testing.assert_array_equal(
-        folder.config.rope.inverse_frequencies(), source.config.rope.inverse_frequencies()
-    )
+    np.testing.assert_array_equal(folder.config.rope.inverse_frequencies(), source.config.rope.inverse_frequencies())
     for name in folder.tensors:
         expected = values(source, name)
         if "attn_q" in name or "attn_k" in name:

@@ -58,8 +58,7 @@ def test_philox_equals_the_scalar_version(counters, key):
 def test_the_words_follow_the_documented_recipe(seed, choice, position, token_ids):
     key = (seed % 2**64 % 2**32, seed % 2**64 // 2**32)
     expected = [
-        philox_by_the_paper((token_id // 4, position, choice, 0x666F7264), key)[token_id % 4]
-        for token_id in token_ids
+        philox_by_the_paper((token_id // 4, position, choice, 0x666F7264), key)[token_id % 4] for token_id in token_ids
     ]
     found = uniform_words(seed, choice, position, np.array(token_ids, dtype=np.int64))
     assert found.tolist() == expected

@@ -193,9 +193,7 @@ def chi_square(counts, probs):
 def test_over_all_seeds_tokens_are_drawn_from_the_filtered_distribution(params):
     logits = np.random.default_rng(2).normal(scale=1.5, size=16).astype(np.float32)
     probs = filtered_probs(logits, params)
-    counts = np.bincount(
-        [pick(logits, **options(params), noise=(seed, 0, 4)) for seed in range(10_000)], minlength=16
-    )
+    counts = np.bincount([pick(logits, **options(params), noise=(seed, 0, 4)) for seed in range(10_000)], minlength=16)
     assert counts[probs == 0].sum() == 0
     assert chi_square(counts, probs) < 4
     # The check has teeth: the same counts do not fit a distribution a few percent away.

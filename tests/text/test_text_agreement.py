@@ -32,9 +32,7 @@ def test_larger_vocabularies_agree_where_their_files_are_at_hand(
         assert _disagreements(tokenizer, expected) == [], name
 
 
-def test_real_pair_is_equal_and_strangers_differ(
-    smollm2: Tokenizer, real_tokenizers: dict[str, Tokenizer]
-) -> None:
+def test_real_pair_is_equal_and_strangers_differ(smollm2: Tokenizer, real_tokenizers: dict[str, Tokenizer]) -> None:
     assert first_difference(smollm2, smollm2) is None
     for name, tokenizer in real_tokenizers.items():
         assert first_difference(smollm2, tokenizer) is not None

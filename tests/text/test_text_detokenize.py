@@ -46,9 +46,7 @@ def test_sentencepiece_round_trip(text: str, parse_special: bool) -> None:
 @in_session
 @given(ids=st.lists(st.integers(0, 49151), max_size=30), skip_special=st.booleans())
 def test_stream_equals_decode_on_smollm2(smollm2: Tokenizer, ids: list[int], skip_special: bool) -> None:
-    assert "".join(_stream(smollm2, ids, skip_special=skip_special)) == smollm2.decode(
-        ids, skip_special=skip_special
-    )
+    assert "".join(_stream(smollm2, ids, skip_special=skip_special)) == smollm2.decode(ids, skip_special=skip_special)
 
 
 @settings(max_examples=300)

@@ -38,9 +38,7 @@ def _smollm2_folder(folder: Path, metadata: dict[str, Any]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder_smollm2(
-    tmp_path_factory: pytest.TempPathFactory, smollm2_metadata: dict[str, object]
-) -> Tokenizer:
+def folder_smollm2(tmp_path_factory: pytest.TempPathFactory, smollm2_metadata: dict[str, object]) -> Tokenizer:
     return tokenizer_from_folder(_smollm2_folder(tmp_path_factory.mktemp("smollm2"), smollm2_metadata))
 
 
@@ -82,9 +80,7 @@ def _sentencepiece_folder(folder: Path, *, scheme: str, post: bool = True) -> Pa
         )
     )
     if scheme == "prepend":
-        rust.normalizer = normalizers.Sequence(
-            [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
-        )
+        rust.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     else:
         rust.pre_tokenizer = pre_tokenizers.Metaspace("\u2581", scheme, split=False)
     rust.decoder = decoders.Sequence(
@@ -188,9 +184,7 @@ def test_padded_table_is_no_difference(tmp_path: Path) -> None:
         ("config.json", "\udcff", "cannot be read"),
     ],
 )
-def test_damaged_folders_are_told_in_one_line(
-    tmp_path: Path, name: str, content: str | None, message: str
-) -> None:
+def test_damaged_folders_are_told_in_one_line(tmp_path: Path, name: str, content: str | None, message: str) -> None:
     folder = _sentencepiece_folder(tmp_path, scheme="never")
     if content is None:
         (folder / name).unlink()

@@ -13,11 +13,7 @@ BYTE_IDS = list(range(1000, 1256))
 def _slow(text: str, scores: dict[str, float]) -> list[str]:
     symbols = list(text.replace(" ", "\u2581"))
     while True:
-        pairs = [
-            (-scores[a + b], place)
-            for place, (a, b) in enumerate(itertools.pairwise(symbols))
-            if a + b in scores
-        ]
+        pairs = [(-scores[a + b], place) for place, (a, b) in enumerate(itertools.pairwise(symbols)) if a + b in scores]
         if not pairs:
             return symbols
         _, place = min(pairs)

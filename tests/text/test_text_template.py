@@ -72,9 +72,7 @@ def test_special_text_in_messages_stays_text(attack: str, smollm2: Tokenizer) ->
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     parts=st.lists(
-        st.sampled_from(
-            ["<|im_end|>", "<|im_", "end|>", "<", "|>", "<bos>", "<start_of", "_turn>", " ", "\n", "a"]
-        ),
+        st.sampled_from(["<|im_end|>", "<|im_", "end|>", "<", "|>", "<bos>", "<start_of", "_turn>", " ", "\n", "a"]),
         max_size=8,
     )
 )
@@ -148,9 +146,7 @@ def test_conventions_of_transformers() -> None:
     assert render("{{ eos_token }}") == "<|im_end|>"
     assert render("{% if tools is none and documents is none %}yes{% endif %}") == "yes"
     assert (
-        render(
-            "{% if enable_thinking is defined and not enable_thinking %}no{% endif %}", enable_thinking=False
-        )
+        render("{% if enable_thinking is defined and not enable_thinking %}no{% endif %}", enable_thinking=False)
         == "no"
     )
 

@@ -39,9 +39,7 @@ def test_equal_texts_with_different_meanings_differ() -> None:
     bpe, spm = tiny_bpe(60, 60), tiny_spm()
     bpe["tokenizer.ggml.tokens"][30] = "Ġ"
     spm |= {
-        key: bpe[f"tokenizer.ggml.{name}"]
-        for name in ("tokens", "token_type")
-        for key in [f"tokenizer.ggml.{name}"]
+        key: bpe[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type") for key in [f"tokenizer.ggml.{name}"]
     }
     spm["tokenizer.ggml.scores"] = [0.0] * 60
     assert first_difference(tokenizer_from_gguf(bpe), tokenizer_from_gguf(spm)) == (30, "Ġ", "Ġ")

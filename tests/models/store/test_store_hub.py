@@ -54,23 +54,17 @@ def test_a_file_in_a_folder_of_the_repository() -> None:
 
 @pytest.mark.parametrize("wanted", ["Q4", "Q4_K", "K_M", "Q5_K_M", "", "0", "missing.gguf"])
 def test_what_is_not_there_is_answered_with_what_is(wanted: str) -> None:
-    with pytest.raises(
-        ModelFileError, match=r"holds no GGUF file or quantisation .* it has m-F16.gguf, m-Q4_0"
-    ):
+    with pytest.raises(ModelFileError, match=r"holds no GGUF file or quantisation .* it has m-F16.gguf, m-Q4_0"):
         _gguf(wanted, *QUANTISATIONS)
 
 
 def test_several_files_of_one_quantisation_need_a_choice() -> None:
-    with pytest.raises(
-        ModelFileError, match=r"means several files of org/name; name one of a-Q8_0.gguf, b-Q8_0"
-    ):
+    with pytest.raises(ModelFileError, match=r"means several files of org/name; name one of a-Q8_0.gguf, b-Q8_0"):
         _gguf("Q8_0", "a-Q8_0.gguf", "b-Q8_0.gguf")
 
 
 def test_several_ggufs_without_a_preferred_one_need_a_choice() -> None:
-    with pytest.raises(
-        ModelFileError, match=r"several GGUF files; choose one as org/name:FILE: m-F16.gguf, m-Q8"
-    ):
+    with pytest.raises(ModelFileError, match=r"several GGUF files; choose one as org/name:FILE: m-F16.gguf, m-Q8"):
         _gguf(None, "m-F16.gguf", "m-Q8_0.gguf")
 
 
@@ -98,9 +92,7 @@ def test_shards_come_with_their_index() -> None:
     assert choose_files("org/name", files, None).folder_files == tuple(files)
 
 
-@pytest.mark.parametrize(
-    "files", [[], ["README.md"], ["adapter_model.safetensors", "config.json"], FOLDER[1:]]
-)
+@pytest.mark.parametrize("files", [[], ["README.md"], ["adapter_model.safetensors", "config.json"], FOLDER[1:]])
 def test_a_repository_without_a_model(files: list[str]) -> None:
     with pytest.raises(ModelFileError, match=r"org/name holds no model foredraft can load"):
         choose_files("org/name", files, None)
@@ -165,16 +157,12 @@ def test_a_gguf_is_fetched_alone_and_then_kept(hub: tuple[str, list[str]], tmp_p
     assert served == ["a-Q4_K_M.gguf"]
     assert _pull("org/gguf:Q4_K_M", address, tmp_path) == str(path)
     assert _pull("org/gguf", address, tmp_path, HF_HUB_OFFLINE="1") == str(path)
-    assert _pull("org/gguf", "http://127.0.0.1:9", tmp_path) == str(path), (
-        "the cache serves without a network"
-    )
+    assert _pull("org/gguf", "http://127.0.0.1:9", tmp_path) == str(path), "the cache serves without a network"
     assert served == ["a-Q4_K_M.gguf"]
     assert Path(_pull("org/gguf:a-Q8_0.gguf", address, tmp_path)).read_bytes() == b"GGUF 8"
 
 
-def test_a_folder_is_fetched_whole_and_without_what_is_not_needed(
-    hub: tuple[str, list[str]], tmp_path: Path
-) -> None:
+def test_a_folder_is_fetched_whole_and_without_what_is_not_needed(hub: tuple[str, list[str]], tmp_path: Path) -> None:
     address, served = hub
     served.clear()
     path = Path(_pull("org/folder", address, tmp_path))
@@ -186,9 +174,7 @@ def test_a_folder_is_fetched_whole_and_without_what_is_not_needed(
     assert _pull("org/folder", address, tmp_path, HF_HUB_OFFLINE="1") == str(path)
     (path / "model-2.safetensors").unlink()
     error = _pull("org/folder", address, tmp_path, HF_HUB_OFFLINE="1")
-    assert error.startswith(
-        "DownloadError the hub cannot be reached, and the copy of org/folder in its cache lacks"
-    )
+    assert error.startswith("DownloadError the hub cannot be reached, and the copy of org/folder in its cache lacks")
     assert "model-2.safetensors" in error
 
 
@@ -209,9 +195,7 @@ def test_a_folder_is_fetched_whole_and_without_what_is_not_needed(
         ),
     ],
 )
-def test_a_refusal_of_the_hub_is_one_line(
-    hub: tuple[str, list[str]], tmp_path: Path, name: str, expected: str
-) -> None:
+def test_a_refusal_of_the_hub_is_one_line(hub: tuple[str, list[str]], tmp_path: Path, name: str, expected: str) -> None:
     output = _pull(name, hub[0], tmp_path)
     assert output.startswith(expected)
     assert "\n" not in output
@@ -219,9 +203,7 @@ def test_a_refusal_of_the_hub_is_one_line(
 
 def test_no_network_and_nothing_cached(tmp_path: Path) -> None:
     output = _pull("org/gguf", "http://127.0.0.1:9", tmp_path)
-    assert output.startswith(
-        "DownloadError cannot fetch org/gguf from the hub, and there is no such local file"
-    )
+    assert output.startswith("DownloadError cannot fetch org/gguf from the hub, and there is no such local file")
     assert "check the name and the network" in output
     assert "\n" not in output
 
@@ -229,8 +211,7 @@ def test_no_network_and_nothing_cached(tmp_path: Path) -> None:
 def test_offline_and_nothing_cached(tmp_path: Path) -> None:
     output = _pull("org/gguf", "http://127.0.0.1:9", tmp_path, HF_HUB_OFFLINE="1")
     assert output == (
-        "DownloadError org/gguf is not in the hub's cache and HF_HUB_OFFLINE is set; "
-        "unset it, or give a local file"
+        "DownloadError org/gguf is not in the hub's cache and HF_HUB_OFFLINE is set; unset it, or give a local file"
     )
 
 
@@ -241,9 +222,7 @@ def test_offline_and_nothing_cached(tmp_path: Path) -> None:
         (errno.EACCES, "cannot fetch org/name: Permission denied: /cache/file; set HF_HOME"),
     ],
 )
-def test_a_cache_of_the_hub_that_cannot_be_written(
-    monkeypatch: pytest.MonkeyPatch, code: int, expected: str
-) -> None:
+def test_a_cache_of_the_hub_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, code: int, expected: str) -> None:
     def fail(repo: str, file: str) -> str:
         raise OSError(code, os.strerror(code), "/cache/file")
 

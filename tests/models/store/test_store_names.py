@@ -50,9 +50,7 @@ def test_a_path_that_is_not_there(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["smolm2-135m", "SmolLM2-135M", "smollm2-135m.gguf", "models/smollm-135m.gguf"]
-)
+@pytest.mark.parametrize("name", ["smolm2-135m", "SmolLM2-135M", "smollm2-135m.gguf", "models/smollm-135m.gguf"])
 def test_a_name_close_to_a_built_in_one_is_answered_with_it(name: str) -> None:
     with pytest.raises(ModelFileError, match="did you mean the built-in model smollm2-135m"):
         store.resolve(name)

@@ -28,9 +28,7 @@ def test_a_killed_pull_leaves_nothing_that_looks_whole(
 
 
 @pytest.mark.parametrize("step", ["downloading", "unpacking"])
-def test_an_interrupted_pull_cleans_up_at_once(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_an_interrupted_pull_cleans_up_at_once(setting: Setting, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     monkeypatch.setenv("FAKE_PIP_DELAY_S", "20")
     if step == "unpacking":
         monkeypatch.setenv("FAKE_PIP_DELAY_S", "0")
@@ -65,9 +63,7 @@ def test_who_waits_for_another_pull_is_told(setting: Setting, monkeypatch: pytes
     assert steps == ["waiting for another process that is pulling it"]
 
 
-def test_who_waits_takes_over_when_the_other_is_killed(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_takes_over_when_the_other_is_killed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     other = setting.start("unpacking")
     assert other.stdout is not None
     assert other.stdout.readline() == "reached\n"

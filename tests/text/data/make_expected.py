@@ -77,9 +77,7 @@ def _make(name: str, model: str, texts: list[str], options: argparse.Namespace) 
         for ids, parse_special in ((plain, False), (special, True)):
             again = _tool_ids(options.llama_tokenize, model, texts[place], parse_special=parse_special)
             if again != ids[place]:
-                raise SystemExit(
-                    f"{name}: llama-tokenize disagrees on {texts[place]!r}: {again} {ids[place]}"
-                )
+                raise SystemExit(f"{name}: llama-tokenize disagrees on {texts[place]!r}: {again} {ids[place]}")
     changed = {str(i): ids for i, (ids, was) in enumerate(zip(special, plain, strict=True)) if ids != was}
     lines = ",\n".join(json.dumps(ids, separators=(",", ":")) for ids in plain)
     text = f'{{"plain": [\n{lines}\n],\n"special": {json.dumps(changed, separators=(",", ":"))}}}\n'

@@ -86,9 +86,7 @@ def _make(name: str, path: str, texts: list[str]) -> None:
     chosen, merges, kept = [], set(), _base(metadata)
     for place in sorted(range(len(texts)), key=lambda i: (i % 7, i)):
         steps = _steps(metadata, texts[place])
-        chars = {
-            c for c in texts[place].replace(" ", SPACE_MARK) if metadata["tokenizer.ggml.model"] == "llama"
-        }
+        chars = {c for c in texts[place].replace(" ", SPACE_MARK) if metadata["tokenizer.ggml.model"] == "llama"}
         needed = {ids[a + b] for a, b in steps} | set(expected[place]) | {ids[c] for c in chars if c in ids}
         if len(needed - kept) > 8 or len(kept | needed) > NUM_TOKENS:
             continue
@@ -106,9 +104,7 @@ def _make(name: str, path: str, texts: list[str]) -> None:
     if "tokenizer.ggml.scores" in metadata:
         small["tokenizer.ggml.scores"] = [metadata["tokenizer.ggml.scores"][i] for i in order]
     else:
-        small["tokenizer.ggml.merges"] = [
-            " ".join(p) for p in sorted(merges, key=_tables(metadata).__getitem__)
-        ]
+        small["tokenizer.ggml.merges"] = [" ".join(p) for p in sorted(merges, key=_tables(metadata).__getitem__)]
     chosen.sort()
     result = {
         "metadata": {key: value for key, value in small.items() if value is not None},
