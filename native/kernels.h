@@ -11,14 +11,16 @@
 
 namespace foredraft {
 
-// Rows of activations as a matmul reads them: floats for dense weights, else bytes with a scale per group of 32.
+// Rows of activations as a matmul reads them: floats for dense weights, else bytes with a scale per group of 32. Rows
+// that are multiplied in one pass lie side by side, group after group, so that a pass reads one stream.
 struct Rows {
-  const float* values;    // [rows][inputs]
-  const int8_t* bytes;    // [rows][inputs]
-  const float* scales;    // [rows][inputs / 32]
-  const float* sums32;    // [rows][inputs / 32] scale * sum of the group's bytes
-  const float* sums16;    // [rows][inputs / 16] scale * sum of each half group's bytes
+  const float* values;   // [rows][inputs]
+  const int8_t* bytes;   // per pass [inputs / 32][rows of the pass][32]
+  const float* scales;   // per pass [inputs / 32][rows of the pass]
+  const float* sums32;   // like scales: scale * sum of the group's bytes
+  const float* sums16;   // per pass [inputs / 16][rows of the pass]: the same of each half group
   size_t inputs;
+  size_t rows_per_pass;  // of every pass but the last, which takes what is left
 };
 
 // Consecutive packed tiles of a matrix.
@@ -64,8 +66,10 @@ struct AttentionTile {
 
 struct Kernels {
   const char* name;
-  // x[inputs] to bytes, scales and sums of one row; inputs is a multiple of 32.
-  void (*quantize_row)(const float* x, size_t inputs, int8_t* bytes, float* scales, float* sums32, float* sums16);
+  size_t max_rows;  // most rows of one pass; even
+  // x[inputs] to bytes, scales and sums of one row of a pass of `rows`; inputs is a multiple of 32.
+  void (*quantize_row)(const float* x, size_t inputs, size_t rows, int8_t* bytes, float* scales, float* sums32,
+                       float* sums16);
   // Packed tiles times rows.
   void (*matmul[kNumFormats])(const Tiles& tiles, const Rows& rows, size_t num_rows, const Output& output);
   // out = (residual or 0) + x / rms(x) * weight

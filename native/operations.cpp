@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "activations.h"
 #include "blocks.h"
 
 namespace foredraft {
@@ -76,7 +77,7 @@ class RmsNorm final : public Operation {
 class LinearOperation final : public Operation {
  public:
   LinearOperation(int input, std::vector<Linear> matrices, bool precise, std::vector<int> outs)
-      : input_(input), matrices_(std::move(matrices)), outs_(std::move(outs)), parts_(precise ? 2 : 1) {
+      : input_(input), matrices_(std::move(matrices)), outs_(std::move(outs)), activations_(precise) {
     reads = {input};
     writes = outs_;
     for (const Linear& m : matrices_) {
@@ -89,85 +90,56 @@ class LinearOperation final : public Operation {
 
   void run(const Context& c) override {
     const size_t num_rows = c.num_rows(input_);
-    const Rows rows = prepare(c, num_rows);
+    prepare(c, num_rows);
     const size_t threads = static_cast<size_t>(c.pool().num_threads());
     // Small tasks even out the threads; large ones keep reads sequential.
     size_t per_task = num_tiles_ / (threads * (num_rows > 8 ? 4 : 8));
     per_task = per_task < 1 ? 1 : per_task > kMaxTilesPerCall ? kMaxTilesPerCall : per_task;
     c.pool().parallel_for((num_tiles_ + per_task - 1) / per_task, [&](size_t task, int) {
       const size_t end = (task + 1) * per_task < num_tiles_ ? (task + 1) * per_task : num_tiles_;
-      multiply(c, rows, num_rows, task * per_task, end);
+      multiply(c, num_rows, task * per_task, end);
     });
   }
 
  private:
-  // Rows of one call of the kernel; a precise row counts twice there.
-  static constexpr size_t kRowBlock = kMaxRowsPerCall / 2;
+  // Rows of one call of a matmul that takes floats only.
+  static constexpr size_t kDenseRows = kMaxRowsPerCall / 2;
 
-  Rows prepare(const Context& c, size_t num_rows) {
+  void prepare(const Context& c, size_t num_rows) {
+    if (!quantized_) return;
     const size_t inputs = c.width(input_);
-    const float* const x = c.buffer(input_);
-    Rows rows{x, nullptr, nullptr, nullptr, nullptr, inputs};
-    if (!quantized_) return rows;
-    const size_t groups = inputs / kGroup, byte_rows = num_rows * parts_;
-    bytes_.resize(byte_rows * inputs);
-    scales_.resize(byte_rows * groups);
-    sums32_.resize(byte_rows * groups);
-    sums16_.resize(byte_rows * groups * 2);
-    rests_.resize(parts_ > 1 ? num_rows * inputs : 0);
-    for_rows(c.pool(), num_rows, inputs * parts_, [&](size_t r) {
-      quantize(c, x + r * inputs, inputs, r * parts_);
-      if (parts_ == 1) return;
-      float* const rest = rests_.data() + r * inputs;
-      for (size_t i = 0; i < inputs; ++i) {
-        rest[i] = x[r * inputs + i] -
-                  scales_[r * parts_ * groups + i / kGroup] * static_cast<float>(bytes_[r * parts_ * inputs + i]);
-      }
-      quantize(c, rest, inputs, r * parts_ + 1);
+    activations_.resize(c.kernels(), num_rows, inputs);
+    for_rows(c.pool(), num_rows, inputs * activations_.parts(), [&](size_t r) {
+      activations_.fill_row(c.kernels(), r, c.buffer(input_) + r * inputs);
     });
-    rows.bytes = bytes_.data();
-    rows.scales = scales_.data();
-    rows.sums32 = sums32_.data();
-    rows.sums16 = sums16_.data();
-    return rows;
-  }
-
-  void quantize(const Context& c, const float* x, size_t inputs, size_t row) {
-    const size_t groups = inputs / kGroup;
-    c.kernels().quantize_row(x, inputs, bytes_.data() + row * inputs, scales_.data() + row * groups,
-                             sums32_.data() + row * groups, sums16_.data() + row * groups * 2);
-  }
-
-  // All rows from `first` on; the byte rows begin at first * parts_.
-  Rows from_row(const Rows& all, size_t first) const {
-    const size_t groups = all.inputs / kGroup, byte_row = first * parts_;
-    Rows rows = all;
-    rows.values += first * all.inputs;
-    if (all.bytes) {
-      rows.bytes += byte_row * all.inputs;
-      rows.scales += byte_row * groups;
-      rows.sums32 += byte_row * groups;
-      rows.sums16 += byte_row * groups * 2;
-    }
-    return rows;
   }
 
   // Tiles from `begin` to `end`, counted over all matrices.
-  void multiply(const Context& c, const Rows& all, size_t num_rows, size_t begin, size_t end) const {
+  void multiply(const Context& c, size_t num_rows, size_t begin, size_t end) const {
     size_t before = 0;  // tiles of the matrices passed
     for (size_t m = 0; m < matrices_.size() && before < end; ++m) {
       const size_t tiles = matrices_[m].weight->num_tiles();
       const size_t from = begin > before ? begin - before : 0, to = end - before < tiles ? end - before : tiles;
-      for (size_t first = 0; from < to && first < num_rows; first += kRowBlock) {
-        const size_t count = num_rows - first < kRowBlock ? num_rows - first : kRowBlock;
-        multiply_tiles(c, from_row(all, first), first, count, m, from, to);
+      const bool dense = is_dense(matrices_[m].weight->format());
+      const size_t per_call = dense ? kDenseRows : activations_.rows_per_call();
+      for (size_t first = 0; from < to && first < num_rows; first += per_call) {
+        const size_t count = num_rows - first < per_call ? num_rows - first : per_call;
+        multiply_tiles(c, first, count, m, from, to);
       }
       before += tiles;
     }
   }
 
-  void multiply_tiles(const Context& c, const Rows& rows, size_t first, size_t count, size_t m, size_t from,
-                      size_t to) const {
+  Rows rows_from(const Context& c, size_t first, size_t count, bool dense) const {
+    if (!dense) return activations_.from(first);
+    Rows rows{};
+    rows.inputs = c.width(input_);
+    rows.values = c.buffer(input_) + first * rows.inputs;
+    rows.rows_per_pass = rows_per_pass(c.kernels(), count);
+    return rows;
+  }
+
+  void multiply_tiles(const Context& c, size_t first, size_t count, size_t m, size_t from, size_t to) const {
     const Linear& matrix = matrices_[m];
     const Weight& weight = *matrix.weight;
     const size_t outputs = weight.outputs(), channel = from * kTile;
@@ -178,8 +150,10 @@ class LinearOperation final : public Operation {
     if (matrix.residual >= 0) output.residual = c.buffer(matrix.residual) + first * outputs + channel;
     if (!matrix.bias.empty()) output.bias = matrix.bias.data() + channel;
     output.channels = outputs - channel < tiles.count * kTile ? outputs - channel : tiles.count * kTile;
+    const bool dense = is_dense(weight.format());
+    const Rows rows = rows_from(c, first, count, dense);
     const auto multiply_rows = c.kernels().matmul[static_cast<int>(weight.format())];
-    if (parts_ == 1 || is_dense(weight.format())) {
+    if (dense || activations_.parts() == 1) {
       multiply_rows(tiles, rows, count, output);
       return;
     }
@@ -202,9 +176,7 @@ class LinearOperation final : public Operation {
   std::vector<int> outs_;
   size_t num_tiles_ = 0;
   bool quantized_ = false;
-  size_t parts_;  // byte rows a row is split into
-  std::vector<int8_t> bytes_;
-  std::vector<float> scales_, sums32_, sums16_, rests_;
+  Activations activations_;
 };
 
 class Rope final : public Operation {

@@ -70,18 +70,20 @@ void pack_scales(Format format, const uint8_t* block, int channel, uint8_t* reco
 
 void pack_integer_tile(Format format, size_t inputs, const uint8_t* rows, int channels, uint8_t* tile) {
   const FormatInfo& f = info(format);
-  const size_t stride = row_bytes(format, inputs);
-  uint8_t* const scales = tile + scales_offset(format, inputs);
+  const size_t stride = row_bytes(format, inputs), per_record = static_cast<size_t>(f.record_groups);
+  const size_t group_bytes = static_cast<size_t>(f.group_bytes), scale_bytes = static_cast<size_t>(f.scale_bytes);
+  const size_t block_groups = static_cast<size_t>(f.values_per_block) / kGroup;
   for (int c = 0; c < channels; ++c) {
     const uint8_t* const row = rows + static_cast<size_t>(c) * stride;
     for (size_t g = 0; g < inputs / kGroup; ++g) {
+      uint8_t* const record = tile + g / per_record * record_bytes(f);
       uint8_t q[kGroup];
       unpack_group(format, row, g, q);
-      pack_group(format, q, c, tile + g * static_cast<size_t>(f.group_bytes));
-    }
-    for (size_t b = 0; b < inputs / static_cast<size_t>(f.values_per_block); ++b) {
-      pack_scales(format, row + b * static_cast<size_t>(f.bytes_per_block), c,
-                  scales + b * static_cast<size_t>(f.scale_bytes));
+      pack_group(format, q, c, record + scale_bytes + g % per_record * group_bytes);
+      if (g % block_groups == 0) {  // blocks of 32 share a record's scales, a block of 256 has them for itself
+        const uint8_t* const block = row + g / block_groups * static_cast<size_t>(f.bytes_per_block);
+        pack_scales(format, block, c, record + g % per_record * (scale_bytes / per_record));
+      }
     }
   }
 }

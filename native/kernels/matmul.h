@@ -65,31 +65,30 @@ constexpr int centre() {
   }
 }
 
+// Scales of group `index` of a record.
 template <class V, Format kFormat>
-inline Scales<V> read_scales(const uint8_t* plane, size_t group) {
+inline Scales<V> read_scales(const uint8_t* record, size_t index) {
+  constexpr const FormatInfo& kInfo = kFormats[static_cast<int>(kFormat)];
   Scales<V> s;
   if constexpr (kFormat == Format::Q4_K || kFormat == Format::Q5_K) {
-    const uint8_t* const record = plane + group / 8 * kFormats[static_cast<int>(kFormat)].scale_bytes;
-    const uint8_t* const own = record + 64 + 32 * (group % 8);
+    const uint8_t* const own = record + 64 + 32 * index;
     const auto d = V::from_half(reinterpret_cast<const uint16_t*>(record));
     const auto dmin = V::from_half(reinterpret_cast<const uint16_t*>(record + 32));
     s.scale[0] = s.scale[1] = V::mul(d, V::from_u8(own));
     s.offset[0] = s.offset[1] = V::sub(V::zero(), V::mul(dmin, V::from_u8(own + 16)));
   } else if constexpr (kFormat == Format::Q6_K) {
-    const uint8_t* const record = plane + group / 8 * kFormats[static_cast<int>(kFormat)].scale_bytes;
     const auto d = V::from_half(reinterpret_cast<const uint16_t*>(record));
     const auto minus_centre = V::broadcast(-32.0f);
     for (int half = 0; half < 2; ++half) {
-      s.scale[half] =
-          V::mul(d, V::from_i8(reinterpret_cast<const int8_t*>(record + 32 + 32 * (group % 8) + 16 * half)));
+      s.scale[half] = V::mul(d, V::from_i8(reinterpret_cast<const int8_t*>(record + 32 + 32 * index + 16 * half)));
       s.offset[half] = V::mul(s.scale[half], minus_centre);
     }
   } else {
-    constexpr int kBytes = kFormats[static_cast<int>(kFormat)].scale_bytes;
-    const uint8_t* const record = plane + group * kBytes;
-    s.scale[0] = s.scale[1] = V::from_half(reinterpret_cast<const uint16_t*>(record));
+    constexpr size_t kBytes = kInfo.scale_bytes / kInfo.record_groups;
+    const uint8_t* const own = record + index * kBytes;
+    s.scale[0] = s.scale[1] = V::from_half(reinterpret_cast<const uint16_t*>(own));
     if constexpr (kBytes == 64) {
-      s.offset[0] = s.offset[1] = V::from_half(reinterpret_cast<const uint16_t*>(record + 32));
+      s.offset[0] = s.offset[1] = V::from_half(reinterpret_cast<const uint16_t*>(own + 32));
     } else {
       s.offset[0] = s.offset[1] = V::mul(s.scale[0], V::broadcast(static_cast<float>(-centre<V, kFormat>())));
     }
@@ -101,13 +100,12 @@ inline Scales<V> read_scales(const uint8_t* plane, size_t group) {
 
 template <class V, Format kFormat, int kPair, int kRows>
 [[gnu::always_inline]] inline void accumulate_pair(const Quads<V, kFormats[static_cast<int>(kFormat)].group_bytes>& quads,
-                                                   const uint8_t* group, const int8_t* x, size_t stride,
-                                                   typename V::I32* sums) {
+                                                   const uint8_t* group, const int8_t* x, typename V::I32* sums) {
   typename V::Bytes even, odd;
   quads.template pair<kPair>(group, &even, &odd);
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
-    const int8_t* const own = x + static_cast<size_t>(m) * stride + 8 * kPair;
+    const int8_t* const own = x + kGroup * m + 8 * kPair;
     if constexpr (kFormat == Format::Q8_0) {
       sums[m] = V::dot_signed(sums[m], even, own);
       sums[m] = V::dot_signed(sums[m], odd, own + 4);
@@ -120,37 +118,33 @@ template <class V, Format kFormat, int kPair, int kRows>
 
 template <class V, int kRows>
 [[gnu::always_inline]] inline void add_scaled(const typename V::I32* sums, typename V::F32 scale,
-                                              typename V::F32 offset, const float* row_scales, size_t scale_stride,
-                                              const float* row_sums, size_t sum_stride, typename V::F32* totals) {
+                                              typename V::F32 offset, const float* row_scales, const float* row_sums,
+                                              typename V::F32* totals) {
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
-    const auto both = V::mul(scale, V::broadcast(row_scales[static_cast<size_t>(m) * scale_stride]));
-    totals[m] = V::fma(V::to_float(sums[m]), both, totals[m]);
-    totals[m] = V::fma(offset, V::broadcast(row_sums[static_cast<size_t>(m) * sum_stride]), totals[m]);
+    totals[m] = V::fma(V::to_float(sums[m]), V::mul(scale, V::broadcast(row_scales[m])), totals[m]);
+    totals[m] = V::fma(offset, V::broadcast(row_sums[m]), totals[m]);
   }
 }
 
+// One group of a pass. x, scales and sums: those of the group's rows, side by side.
 template <class V, Format kFormat, int kRows>
-[[gnu::always_inline]] inline void accumulate_group(const uint8_t* group, size_t g, const Scales<V>& s,
-                                                    const Rows& rows, const int8_t* x, typename V::F32* totals) {
+[[gnu::always_inline]] inline void accumulate_group(const uint8_t* group, const Scales<V>& s, const int8_t* x,
+                                                    const float* scales, const float* row_sums,
+                                                    typename V::F32* totals) {
   const Quads<V, kFormats[static_cast<int>(kFormat)].group_bytes> quads(group);
-  const size_t groups = rows.inputs / kGroup;
   typename V::I32 sums[kRows];
   for (int m = 0; m < kRows; ++m) sums[m] = V::zero_i32();
-  accumulate_pair<V, kFormat, 0, kRows>(quads, group, x, rows.inputs, sums);
-  accumulate_pair<V, kFormat, 1, kRows>(quads, group, x, rows.inputs, sums);
+  accumulate_pair<V, kFormat, 0, kRows>(quads, group, x, sums);
+  accumulate_pair<V, kFormat, 1, kRows>(quads, group, x, sums);
   if constexpr (kFormat == Format::Q6_K) {  // its scales cover 16 inputs
-    add_scaled<V, kRows>(sums, s.scale[0], s.offset[0], rows.scales + g, groups, rows.sums16 + 2 * g, 2 * groups, totals);
+    add_scaled<V, kRows>(sums, s.scale[0], s.offset[0], scales, row_sums, totals);
+    row_sums += kRows;
     for (int m = 0; m < kRows; ++m) sums[m] = V::zero_i32();
   }
-  accumulate_pair<V, kFormat, 2, kRows>(quads, group, x, rows.inputs, sums);
-  accumulate_pair<V, kFormat, 3, kRows>(quads, group, x, rows.inputs, sums);
-  if constexpr (kFormat == Format::Q6_K) {
-    add_scaled<V, kRows>(sums, s.scale[1], s.offset[1], rows.scales + g, groups, rows.sums16 + 2 * g + 1, 2 * groups,
-                         totals);
-  } else {
-    add_scaled<V, kRows>(sums, s.scale[0], s.offset[0], rows.scales + g, groups, rows.sums32 + g, groups, totals);
-  }
+  accumulate_pair<V, kFormat, 2, kRows>(quads, group, x, sums);
+  accumulate_pair<V, kFormat, 3, kRows>(quads, group, x, sums);
+  add_scaled<V, kRows>(sums, s.scale[1], s.offset[1], scales, row_sums, totals);
 }
 
 template <class V>
@@ -176,7 +170,7 @@ inline void write_row(typename V::F32 total, const Output& o, size_t row, size_t
 }
 
 // With more rows than one pass takes, the inputs are cut into spans. Of one span, the rows of a pass stay in the
-// first-level cache while the tiles stream by from the second.
+// first-level cache while the tiles stream by, from memory for the first pass and from the next cache for the others.
 constexpr size_t kSpan = 1024;
 
 // Sums between spans, 16 channels for each tile and row.
@@ -184,27 +178,37 @@ struct Totals {
   alignas(64) float sums[kMaxTilesPerCall][kMaxRowsPerCall][kTile];
 };
 
-// What one pass goes over: the inputs from `begin` to `end` of one tile, for rows from `first` on.
+// What one pass goes over: the inputs from `begin` to `end` of one tile, for rows from `first` on. `next`: where the
+// weights that are needed afterwards begin.
 struct Pass {
   const uint8_t* weights;
+  const uint8_t* next;
   size_t tile, first, begin, end;
 };
 
 template <class V, Format kFormat, int kRows>
 [[gnu::always_inline]] inline void integer_span(const Rows& rows, const Pass& pass, typename V::F32* totals) {
-  constexpr int kGroupBytes = kFormats[static_cast<int>(kFormat)].group_bytes;
-  constexpr size_t kAhead = 2048;
-  const size_t groups = rows.inputs / kGroup;
-  const uint8_t* const plane = pass.weights + groups * kGroupBytes;
-  const uint8_t* weights = pass.weights + pass.begin / kGroup * kGroupBytes;
-  const int8_t* x = rows.bytes + pass.first * rows.inputs + pass.begin;
-  Rows own = rows;
-  own.scales += pass.first * groups;
-  own.sums32 += pass.first * groups;
-  own.sums16 += pass.first * groups * 2;
-  for (size_t g = pass.begin / kGroup; g < pass.end / kGroup; ++g, weights += kGroupBytes, x += kGroup) {
-    for (int line = 0; line < kGroupBytes; line += 64) V::prefetch(weights + kAhead + line);
-    accumulate_group<V, kFormat, kRows>(weights, g, read_scales<V, kFormat>(plane, g), own, x, totals);
+  constexpr const FormatInfo& kInfo = kFormats[static_cast<int>(kFormat)];
+  constexpr size_t kRecord = record_bytes(kInfo), kPerRecord = kInfo.record_groups, kShare = kRecord / kPerRecord;
+  constexpr size_t kAhead = 6144 / kRecord + 1;  // records that are fetched ahead
+  constexpr size_t kHalves = kFormat == Format::Q6_K ? 2 : 1;
+  const size_t first = pass.first * (rows.inputs / kGroup) + pass.begin / kGroup * kRows;  // group of a row
+  const uint8_t* record = pass.weights + pass.begin / kGroup / kPerRecord * kRecord;
+  const int8_t* x = rows.bytes + kGroup * first;
+  const float* scales = rows.scales + first;
+  const float* sums = (kHalves == 2 ? rows.sums16 : rows.sums32) + kHalves * first;
+  size_t groups = (pass.end - pass.begin) / kGroup;
+  for (size_t records = (groups + kPerRecord - 1) / kPerRecord; records > 0; --records, record += kRecord) {
+    const uint8_t* ahead = records > kAhead ? record + kAhead * kRecord : pass.next + (kAhead - records) * kRecord;
+    for (size_t i = 0; i < kPerRecord && groups > 0; ++i, --groups) {
+      for (size_t line = 0; line < kShare; line += 64) V::prefetch(ahead + line);
+      accumulate_group<V, kFormat, kRows>(record + kInfo.scale_bytes + i * kInfo.group_bytes,
+                                          read_scales<V, kFormat>(record, i), x, scales, sums, totals);
+      ahead += kShare;
+      x += kGroup * kRows;
+      scales += kRows;
+      sums += kHalves * kRows;
+    }
   }
 }
 
@@ -225,9 +229,10 @@ template <class V, Format kFormat, int kRows>
   }
 }
 
-// Adds the products of the pass's inputs to the sums of kRows rows.
+// Adds the products of the pass's inputs to the sums of kRows rows. Not inlined: together, the variants for all numbers
+// of rows would have too few registers.
 template <class V, Format kFormat, int kRows>
-void one_pass(const Rows& rows, const Pass& pass, Totals& kept, const Output& output) {
+[[gnu::noinline]] void one_pass(const Rows& rows, const Pass& pass, Totals& kept, const Output& output) {
   auto* const sums = kept.sums[pass.tile] + pass.first;
   typename V::F32 totals[kRows];
   for (int m = 0; m < kRows; ++m) totals[m] = pass.begin == 0 ? V::zero() : V::load(sums[m]);
@@ -254,21 +259,30 @@ void pass_over(size_t num_rows, const Rows& rows, const Pass& pass, Totals& kept
   }
 }
 
+// Where the records of the inputs from `input` on begin within a tile.
+template <Format kFormat>
+inline size_t packed_offset(size_t input) {
+  constexpr const FormatInfo& kInfo = kFormats[static_cast<int>(kFormat)];
+  return input / kGroup / static_cast<size_t>(kInfo.record_groups) * record_bytes(kInfo);
+}
+
 // A row's inputs are added up in their order, span after span, however many rows go along.
 template <class V, Format kFormat>
 void matmul(const Tiles& tiles, const Rows& rows, size_t num_rows, const Output& output) {
   Totals kept;
-  const size_t passes = (num_rows + V::kMaxRows - 1) / V::kMaxRows;
-  const size_t rows_per_pass = (num_rows + passes - 1) / passes;
-  const size_t spans = passes > 1 ? (rows.inputs + kSpan - 1) / kSpan : 1;
+  const size_t rows_per_pass = rows.rows_per_pass;
+  const size_t spans = num_rows > rows_per_pass ? (rows.inputs + kSpan - 1) / kSpan : 1;
   const size_t span = spans == 1 ? rows.inputs : (rows.inputs / spans + kSuper - 1) / kSuper * kSuper;
   for (size_t begin = 0; begin < rows.inputs; begin += span) {
     const size_t end = begin + span < rows.inputs ? begin + span : rows.inputs;
     for (size_t first = 0; first < num_rows; first += rows_per_pass) {
       const size_t count = num_rows - first < rows_per_pass ? num_rows - first : rows_per_pass;
       for (size_t t = 0; t < tiles.count; ++t) {
-        const Pass pass{tiles.first + t * tiles.stride, t, first, begin, end};
-        pass_over<V, kFormat, V::kMaxRows>(count, rows, pass, kept, output);
+        const uint8_t* const weights = tiles.first + t * tiles.stride;
+        const bool more_tiles = t + 1 < tiles.count, more_rows = first + count < num_rows;
+        const uint8_t* const following = more_tiles ? weights + tiles.stride : tiles.first;
+        const uint8_t* const next = following + packed_offset<kFormat>(more_tiles || more_rows ? begin : end);
+        pass_over<V, kFormat, V::kMaxRows>(count, rows, Pass{weights, next, t, first, begin, end}, kept, output);
       }
     }
   }
@@ -280,8 +294,9 @@ void matmul(const Tiles& tiles, const Rows& rows, size_t num_rows, const Output&
 constexpr float kTiny = 1e-36f;
 
 template <class V>
-void quantize_row(const float* x, size_t inputs, int8_t* bytes, float* scales, float* sums32, float* sums16) {
-  for (size_t g = 0; g < inputs / kGroup; ++g, x += kGroup, bytes += kGroup) {
+void quantize_row(const float* x, size_t inputs, size_t rows, int8_t* bytes, float* scales, float* sums32,
+                  float* sums16) {
+  for (size_t g = 0; g < inputs / kGroup; ++g, x += kGroup, bytes += kGroup * rows) {
     const auto low = V::load(x), high = V::load(x + 16);
     float largest = V::largest_magnitude(low, high);
     if (largest < kTiny) largest = 0.0f;
@@ -291,10 +306,10 @@ void quantize_row(const float* x, size_t inputs, int8_t* bytes, float* scales, f
     V::to_i8(bytes, V::min(V::max(V::round(V::mul(low, inverse)), minus_bound), bound));
     V::to_i8(bytes + 16, V::min(V::max(V::round(V::mul(high, inverse)), minus_bound), bound));
     const int sum[2] = {V::sum_bytes(bytes), V::sum_bytes(bytes + 16)};
-    scales[g] = scale;
-    sums16[2 * g] = scale * static_cast<float>(sum[0]);
-    sums16[2 * g + 1] = scale * static_cast<float>(sum[1]);
-    sums32[g] = scale * static_cast<float>(sum[0] + sum[1]);
+    scales[g * rows] = scale;
+    sums16[2 * g * rows] = scale * static_cast<float>(sum[0]);
+    sums16[(2 * g + 1) * rows] = scale * static_cast<float>(sum[1]);
+    sums32[g * rows] = scale * static_cast<float>(sum[0] + sum[1]);
   }
 }
 

@@ -15,6 +15,7 @@ template <class V>
 Kernels make_kernels() {
   Kernels k{};
   k.name = V::kName;
+  k.max_rows = V::kMaxRows;
   k.quantize_row = quantize_row<V>;
   k.matmul[static_cast<int>(Format::F32)] = matmul<V, Format::F32>;
   k.matmul[static_cast<int>(Format::F16)] = matmul<V, Format::F16>;

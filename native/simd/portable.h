@@ -117,7 +117,7 @@ struct Portable {
     if constexpr (kLeft >= 0) return base | ((bits << kLeft) & static_cast<uint8_t>(kMask));
     if constexpr (kLeft < 0) return base | ((bits >> -kLeft) & static_cast<uint8_t>(kMask));
   }
-  static void prefetch(const void*) {}
+  static void prefetch(const uint8_t*) {}
 
  private:
   static F32 from_bits(I32 bits) {

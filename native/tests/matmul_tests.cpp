@@ -1,6 +1,7 @@
 // Matmul of every format against double precision, and the promise that a row's bits do not depend on its neighbours.
 #include <algorithm>
 
+#include "activations.h"
 #include "blocks.h"
 #include "pack.h"
 #include "tests/check.h"
@@ -11,40 +12,34 @@ namespace {
 
 constexpr float kUntouched = 12345.0f;
 
-// Activations in both the forms that a matmul may read.
-struct Activations {
-  std::vector<float> values, scales, sums32, sums16;
-  std::vector<int8_t> bytes;
+// Rows in both the forms that a matmul may read.
+struct Inputs {
+  std::vector<float> values;
   size_t inputs;
 
-  Activations(const Kernels& k, std::vector<float> x, size_t its_inputs) : values(std::move(x)), inputs(its_inputs) {
-    if (inputs % kGroup != 0) return;  // dense weights only
-    const size_t rows = values.size() / inputs, groups = inputs / kGroup;
-    bytes.resize(values.size());
-    scales.resize(rows * groups);
-    sums32.resize(rows * groups);
-    sums16.resize(rows * groups * 2);
-    for (size_t r = 0; r < rows; ++r) {
-      k.quantize_row(values.data() + r * inputs, inputs, bytes.data() + r * inputs, scales.data() + r * groups,
-                     sums32.data() + r * groups, sums16.data() + r * groups * 2);
-    }
+  Inputs(std::vector<float> x, size_t its_inputs) : values(std::move(x)), inputs(its_inputs) {}
+
+  size_t num_rows() const { return values.size() / inputs; }
+
+  Inputs slice(size_t first, size_t count) const {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first * inputs);
+    return Inputs({begin, begin + static_cast<std::ptrdiff_t>(count * inputs)}, inputs);
   }
 
-  Rows from(size_t row) const {
-    const size_t groups = inputs / kGroup;
-    Rows rows{values.data() + row * inputs, nullptr, nullptr, nullptr, nullptr, inputs};
-    if (!bytes.empty()) {
-      rows.bytes = bytes.data() + row * inputs;
-      rows.scales = scales.data() + row * groups;
-      rows.sums32 = sums32.data() + row * groups;
-      rows.sums16 = sums16.data() + row * groups * 2;
+  // What the bytes of each row stand for: [rows][inputs].
+  std::vector<double> meaning(const Kernels& k, bool dense) const {
+    std::vector<double> result(values.begin(), values.end());
+    if (dense) return result;
+    for (size_t r = 0; r < num_rows(); ++r) {
+      Activations alone(false);
+      alone.resize(k, 1, inputs);
+      alone.fill_row(k, 0, values.data() + r * inputs);
+      const Rows rows = alone.from(0);
+      for (size_t i = 0; i < inputs; ++i) {
+        result[r * inputs + i] = static_cast<double>(rows.bytes[i]) * rows.scales[i / kGroup];
+      }
     }
-    return rows;
-  }
-
-  double meaning(bool dense, size_t row, size_t k) const {
-    const size_t at = row * inputs + k;
-    return dense ? values[at] : static_cast<double>(bytes[at]) * scales[at / kGroup];
+    return result;
   }
 };
 
@@ -53,11 +48,20 @@ struct Case {
   size_t outputs, inputs;
 };
 
-std::vector<float> multiply(const Kernels& k, const Weight& weight, const Activations& x, size_t first, size_t count,
-                            const float* bias = nullptr, const float* residual = nullptr,
-                            size_t tiles_per_call = kMaxTilesPerCall) {
-  const size_t outputs = weight.outputs(), stride = outputs + 3;
+std::vector<float> multiply(const Kernels& k, const Weight& weight, const Inputs& x, const float* bias = nullptr,
+                            const float* residual = nullptr, size_t tiles_per_call = kMaxTilesPerCall) {
+  const size_t outputs = weight.outputs(), stride = outputs + 3, count = x.num_rows();
   std::vector<float> out((count + 1) * stride, kUntouched);
+  Activations activations(false);
+  Rows rows{};
+  if (!is_dense(weight.format())) {
+    activations.resize(k, count, x.inputs);
+    for (size_t r = 0; r < count; ++r) activations.fill_row(k, r, x.values.data() + r * x.inputs);
+    rows = activations.from(0);
+  }
+  rows.values = x.values.data();
+  rows.inputs = x.inputs;
+  rows.rows_per_pass = rows_per_pass(k, count);
   for (size_t t = 0; t < weight.num_tiles(); t += tiles_per_call) {
     const size_t tiles = std::min(tiles_per_call, weight.num_tiles() - t);
     Output o{};
@@ -67,24 +71,25 @@ std::vector<float> multiply(const Kernels& k, const Weight& weight, const Activa
     if (bias) o.bias = bias + t * kTile;
     if (residual) o.residual = residual + t * kTile;
     const Tiles called{weight.tile(t), weight.tile_stride(), tiles};
-    k.matmul[static_cast<int>(weight.format())](called, x.from(first), count, o);
+    k.matmul[static_cast<int>(weight.format())](called, rows, count, o);
   }
   return out;
 }
 
-void check_against_double(const Case& c, const std::vector<uint8_t>& data, const Activations& x, size_t rows,
+void check_against_double(const Kernels& k, const Case& c, const std::vector<uint8_t>& data, const Inputs& x,
                           const std::vector<float>& out) {
   const bool dense = is_dense(c.format);
+  const std::vector<double> meaning = x.meaning(k, dense);
   std::vector<float> w(c.inputs);
   for (size_t n = 0; n < c.outputs; ++n) {
     dequantize_row(c.format, data.data() + n * row_bytes(c.format, c.inputs), c.inputs, w.data());
     double largest = 0.0;
     for (float v : w) largest = std::max(largest, std::abs(static_cast<double>(v)));
-    for (size_t r = 0; r < rows; ++r) {
+    for (size_t r = 0; r < x.num_rows(); ++r) {
       double exact = 0.0, magnitude = 0.0;
       for (size_t i = 0; i < c.inputs; ++i) {
-        exact += w[i] * x.meaning(dense, r, i);
-        magnitude += 4.0 * largest * std::abs(x.meaning(dense, r, i));
+        exact += w[i] * meaning[r * c.inputs + i];
+        magnitude += 4.0 * largest * std::abs(meaning[r * c.inputs + i]);
       }
       const double steps = static_cast<double>(dense ? c.inputs : c.inputs / 16) + 4.0;
       const double error = std::abs(out[r * (c.outputs + 3) + n] - exact);
@@ -97,15 +102,15 @@ void test_case(const Kernels& k, const Case& c, const std::vector<uint8_t>& data
   ThreadPool pool(1);
   const Weight weight(c.format, c.outputs, c.inputs, data.data(), pool);
   const size_t rows = values.size() / c.inputs, stride = c.outputs + 3;
-  const Activations x(k, std::move(values), c.inputs);
-  const auto all = multiply(k, weight, x, 0, rows);
-  check_against_double(c, data, x, rows, all);
+  const Inputs x(std::move(values), c.inputs);
+  const auto all = multiply(k, weight, x);
+  check_against_double(k, c, data, x, all);
   for (size_t r = 0; r <= rows; ++r) {  // nothing is written beside the valid channels, nor behind the last row
     for (size_t n = r < rows ? c.outputs : 0; n < stride; ++n) CHECK(all[r * stride + n] == kUntouched);
   }
   for (size_t count = 1; count <= rows; count += count < 17 ? 1 : 37) {
     // Some tiles a call, in turn: neither rows nor tiles that go along may change a bit.
-    const auto some = multiply(k, weight, x, rows - count, count, nullptr, nullptr, 1 + count % kMaxTilesPerCall);
+    const auto some = multiply(k, weight, x.slice(rows - count, count), nullptr, nullptr, 1 + count % kMaxTilesPerCall);
     CHECK_SAYING(same_bits(some.data(), all.data() + (rows - count) * stride, count * stride), info(c.format).name);
   }
 }
@@ -114,11 +119,11 @@ void test_added(const Kernels& k, const Case& c, Random& random) {
   ThreadPool pool(1);
   const auto data = random_weight(c.format, c.outputs, c.inputs, random);
   const Weight weight(c.format, c.outputs, c.inputs, data.data(), pool);
-  const Activations x(k, random.normals(5 * c.inputs), c.inputs);
+  const Inputs x(random.normals(5 * c.inputs), c.inputs);
   const size_t stride = c.outputs + 3;
   const auto bias = random.normals(c.outputs), residual = random.normals(5 * stride);
-  const auto plain = multiply(k, weight, x, 0, 5);
-  const auto sum = multiply(k, weight, x, 0, 5, bias.data(), residual.data());
+  const auto plain = multiply(k, weight, x);
+  const auto sum = multiply(k, weight, x, bias.data(), residual.data());
   for (size_t r = 0; r < 5; ++r) {
     for (size_t n = 0; n < c.outputs; ++n) {
       CHECK(sum[r * stride + n] == plain[r * stride + n] + bias[n] + residual[r * stride + n]);
@@ -139,7 +144,7 @@ void test_extremes(const Kernels& k, Format format) {
       if (format == Format::Q6_K) {
         std::memcpy(&data[at + 208], &scales[at + 208], 2);
       } else {
-        std::memcpy(&data[at], &scales[at], info(format).scale_bytes % 64 == 0 ? 4 : 2);  // with a minimum or without
+        std::memcpy(&data[at], &scales[at], f.scale_bytes / f.record_groups >= 40 ? 4 : 2);  // with a minimum or without
       }
     }
     for (int pattern = 0; pattern < 3; ++pattern) {

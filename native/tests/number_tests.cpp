@@ -151,7 +151,7 @@ Quantized quantize(const Kernels& k, const std::vector<float>& x) {
   const size_t groups = x.size() / kGroup;
   Quantized q{std::vector<int8_t>(x.size()), std::vector<float>(groups), std::vector<float>(groups),
               std::vector<float>(2 * groups)};
-  k.quantize_row(x.data(), x.size(), q.bytes.data(), q.scales.data(), q.sums32.data(), q.sums16.data());
+  k.quantize_row(x.data(), x.size(), 1, q.bytes.data(), q.scales.data(), q.sums32.data(), q.sums16.data());
   return q;
 }
 
@@ -181,7 +181,7 @@ void test_half(const Kernels& k) {
   std::vector<uint16_t> tiles(65536);
   for (uint32_t h = 0; h < 65536; ++h) tiles[h] = static_cast<uint16_t>(h);
   const float one = 1.0f;
-  const Rows rows{&one, nullptr, nullptr, nullptr, nullptr, 1};
+  const Rows rows{&one, nullptr, nullptr, nullptr, nullptr, 1, 1};
   for (uint32_t h = 0; h < 65536; ++h) {
     if (h % 16 == 0) {
       float out[16];

@@ -1,0 +1,68 @@
+#include "activations.h"
+
+#include <algorithm>
+
+namespace foredraft {
+
+size_t rows_per_pass(const Kernels& kernels, size_t num_rows) {
+  const size_t passes = (num_rows + kernels.max_rows - 1) / kernels.max_rows;
+  return passes == 0 ? 1 : (num_rows + passes - 1) / passes;
+}
+
+void Activations::resize(const Kernels& kernels, size_t num_rows, size_t inputs) {
+  const size_t groups = inputs / kGroup;
+  num_byte_rows_ = num_rows * parts_;
+  inputs_ = inputs;
+  rows_per_pass_ = rows_per_pass(kernels, num_byte_rows_);
+  rows_per_pass_ += rows_per_pass_ % parts_;  // both parts of a row belong to one pass
+  bytes_.resize(num_byte_rows_ * inputs);
+  scales_.resize(num_byte_rows_ * groups);
+  sums32_.resize(num_byte_rows_ * groups);
+  sums16_.resize(num_byte_rows_ * groups * 2);
+  rests_.resize(parts_ > 1 ? num_rows * inputs : 0);
+}
+
+size_t Activations::rows_in_pass(size_t byte_row) const {
+  const size_t first = byte_row / rows_per_pass_ * rows_per_pass_;
+  return std::min(rows_per_pass_, num_byte_rows_ - first);
+}
+
+// Index of a row's scale of a group; the group's bytes begin at 32 times this.
+size_t Activations::at(size_t byte_row, size_t group) const {
+  const size_t first = byte_row / rows_per_pass_ * rows_per_pass_;
+  return first * (inputs_ / kGroup) + group * rows_in_pass(byte_row) + byte_row - first;
+}
+
+void Activations::quantize(const Kernels& kernels, size_t byte_row, const float* x) {
+  const size_t first = byte_row / rows_per_pass_ * rows_per_pass_;
+  const size_t sums = 2 * first * (inputs_ / kGroup) + byte_row - first;
+  kernels.quantize_row(x, inputs_, rows_in_pass(byte_row), bytes_.data() + kGroup * at(byte_row, 0),
+                       scales_.data() + at(byte_row, 0), sums32_.data() + at(byte_row, 0), sums16_.data() + sums);
+}
+
+void Activations::fill_row(const Kernels& kernels, size_t row, const float* x) {
+  quantize(kernels, row * parts_, x);
+  if (parts_ == 1) return;
+  float* const rest = rests_.data() + row * inputs_;
+  for (size_t g = 0; g < inputs_ / kGroup; ++g) {
+    const size_t index = at(row * parts_, g);
+    for (size_t i = 0; i < kGroup; ++i) {
+      rest[g * kGroup + i] = x[g * kGroup + i] - scales_[index] * static_cast<float>(bytes_[kGroup * index + i]);
+    }
+  }
+  quantize(kernels, row * parts_ + 1, rest);
+}
+
+Rows Activations::from(size_t row) const {
+  const size_t index = row * parts_ * (inputs_ / kGroup);
+  Rows rows{};
+  rows.bytes = bytes_.data() + kGroup * index;
+  rows.scales = scales_.data() + index;
+  rows.sums32 = sums32_.data() + index;
+  rows.sums16 = sums16_.data() + 2 * index;
+  rows.inputs = inputs_;
+  rows.rows_per_pass = rows_per_pass_;
+  return rows;
+}
+
+}  // namespace foredraft
