@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foredraft.drafters import make_drafter
+from foredraft.drafters import DraftOptions, make_drafter
 from foredraft.engine import Completion, Engine, Request
 from foredraft.errors import OptionError
 from foredraft.kernels.choose import choose_kernels
@@ -13,7 +13,6 @@ from foredraft.models.load import load_decoder
 from foredraft.models.source import open_model
 from foredraft.models.store import DEFAULT_MODEL, resolve
 from foredraft.planner import FixedPlanner
-from foredraft.planner.fixed import DEFAULT_NUM_DRAFT_TOKENS
 from foredraft.sampling import SamplingParams
 from foredraft.text import load_tokenizer
 from foredraft.verify import Verifier
@@ -39,7 +38,7 @@ class LLM:
 
     model: a .gguf file, a safetensors folder, a hub id or a built-in name.
     draft: "auto", "none", "lookup" or a model as above, or several of them in order of preference.
-    num_draft_tokens: most tokens drafted in a round.
+    num_draft_tokens: most tokens drafted in a round; None: 4 for lookup, 6 for a model, which stops where it is unsure.
     draft_vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary,
     32768 of one larger than 65536.
     context_length: most tokens of a request; None: what the model was made for.
@@ -61,7 +60,7 @@ class LLM:
         kernels: str = "native",
     ) -> None:
         started = time.perf_counter()
-        budget = DEFAULT_NUM_DRAFT_TOKENS if num_draft_tokens is None else num_draft_tokens
+        budget = MAX_DRAFT_TOKENS if num_draft_tokens is None else num_draft_tokens
         _check_integer("--num-draft-tokens", budget, least=1, most=MAX_DRAFT_TOKENS)
         if threads is not None:
             _check_integer("--threads", threads, least=1, most=MAX_THREADS)
@@ -69,9 +68,8 @@ class LLM:
         chosen = choose_kernels(kernels, threads=threads)
         source = open_model(resolve(model))
         self.tokenizer = load_tokenizer(source.tokenizer_data)
-        self._drafter, self._reason = make_drafter(
-            names, target=self.tokenizer, kernels=chosen, draft_vocab_size=draft_vocab_size
-        )
+        options = DraftOptions(self.tokenizer, chosen, num_draft_tokens, draft_vocab_size)
+        self._drafter, self._reason = make_drafter(names, options)
         self.decoder = load_decoder(source, kernels=chosen)
         self._engine = Engine(
             Verifier(self.decoder, min(self.tokenizer.vocab_size, source.config.vocab_size)),

@@ -30,15 +30,15 @@ class NoiseSource {
  public:
   NoiseSource(uint64_t seed, uint32_t choice, uint32_t position) : seed_(seed), choice_(choice), position_(position) {}
 
-  double at(uint32_t token) {
+  uint32_t word(uint32_t token) {
     if (token >> 2 != block_) {
       block_ = token >> 2;
       words_ = philox({{block_, position_, choice_, 0x666f7264u}}, static_cast<uint32_t>(seed_),
                       static_cast<uint32_t>(seed_ >> 32));
     }
-    const double uniform = (words_.w[token & 3] + 0.5) * 0x1p-32;
-    return -std::log(-std::log(uniform));
+    return words_.w[token & 3];
   }
+  double at(uint32_t token) { return -std::log(-std::log((word(token) + 0.5) * 0x1p-32)); }
 
  private:
   uint64_t seed_;
@@ -51,6 +51,30 @@ struct Scored {
   double score;
   int64_t id;
   bool operator<(const Scored& other) const { return score > other.score || (score == other.score && id < other.id); }
+};
+
+// Tells cheaply that a token's noise is too small. Almost no token comes near the best one, and two logarithms for each
+// of them would take longer than all the rest.
+class NoiseBound {
+ public:
+  NoiseBound() {
+    for (int i = 0; i < kSteps; ++i) {
+      // noise >= delta exactly if (word + 0.5) / 2^32 >= exp(-exp(-delta)); two words less, to be on the safe side.
+      const double word = std::exp(-std::exp(-kStep * i)) * 0x1p32 - 2.5;
+      least_[i] = word > 0.0 ? static_cast<uint32_t>(word) : 0;
+    }
+  }
+  // Whether noise from this word may reach `needed`; never wrong when it says no.
+  bool may_reach(double needed, uint32_t word) const {
+    if (needed <= 0.0) return true;
+    const double step = needed / kStep;
+    return step < kSteps && word >= least_[static_cast<int>(step)];
+  }
+
+ private:
+  static constexpr int kSteps = 128;
+  static constexpr double kStep = 0.25;  // 128 steps of it reach beyond the largest noise
+  uint32_t least_[kSteps];
 };
 
 // The best few, kept in order.
@@ -134,14 +158,22 @@ std::vector<int64_t> pick_indices(const Kernels& kernels, const float* logits, s
     return best.ids();
   }
   NoiseSource noise(rule.seed, rule.choice, rule.position);
+  static const NoiseBound bound;
   const auto consider = [&](int64_t id) {
     const double z = (double{logits[id]} - double{largest}) / rule.temperature;
-    if (z + kLargestNoise < best.worst() || logits[id] == -INFINITY) return;
-    best.offer(z + noise.at(static_cast<uint32_t>(token_ids ? token_ids[id] : id)), id);
+    const double needed = best.worst() - z;
+    if (needed > kLargestNoise || logits[id] == -INFINITY) return;
+    const uint32_t token = static_cast<uint32_t>(token_ids ? token_ids[id] : id);
+    if (bound.may_reach(needed, noise.word(token))) best.offer(z + noise.at(token), id);
   };
   const bool filtered = (rule.top_k > 0 && static_cast<size_t>(rule.top_k) < size) || rule.top_p < 1.0 || rule.min_p > 0.0;
   if (!filtered) {
-    for (size_t i = 0; i < size; ++i) consider(static_cast<int64_t>(i));
+    // The likeliest token first: most others cannot reach it any more.
+    const int64_t likeliest = static_cast<int64_t>(kernels.argmax(logits, size));
+    consider(likeliest);
+    for (int64_t i = 0; i < static_cast<int64_t>(size); ++i) {
+      if (i != likeliest) consider(i);
+    }
     return best.ids();
   }
   std::vector<int64_t> ids;

@@ -1,6 +1,7 @@
 """The ways of drafting. No file outside this one names a concrete drafter."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from foredraft.models.source import open_model
 from foredraft.models.store import is_model_reference, resolve
 from foredraft.text import Tokenizer, first_difference, load_tokenizer
 
-__all__ = ["Drafter", "RequestView", "make_drafter"]
+__all__ = ["DraftOptions", "Drafter", "RequestView", "make_drafter"]
 
 _NAMES = ("auto", "none", "lookup")
 
@@ -28,21 +29,39 @@ LARGE_VOCABULARY = 65536
 NUM_FREQUENT_TOKENS = 32768
 
 
-def make_drafter(
-    names: Sequence[str], *, target: Tokenizer, kernels: Kernels, draft_vocab_size: int | None = None
-) -> tuple[Drafter, str]:
+NUM_LOOKUP_TOKENS = 4
+NUM_MODEL_TOKENS = 6
+"""Most tokens of a draft where no number was asked for. A model stops where it is unsure; lookup cannot tell."""
+MIN_SURVIVAL = 0.5
+
+
+@dataclass(frozen=True)
+class DraftOptions:
+    """What drafters are made with.
+
+    target: the target's tokenizer. kernels: what a drafter's model computes with.
+    num_draft_tokens: most tokens drafted in a round; None: each drafter's own number.
+    vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary, and 32768
+    of one larger than 65536.
+    """
+
+    target: Tokenizer
+    kernels: Kernels
+    num_draft_tokens: int | None = None
+    vocab_size: int | None = None
+
+
+def make_drafter(names: Sequence[str], options: DraftOptions) -> tuple[Drafter, str]:
     """The drafter that `names` ask for, and why it is this one, in words.
 
     names: "auto", "none", "lookup", or models (files, folders, hub ids, built-in names); several are asked in
-    turn. target: the target's tokenizer. kernels: what a drafter's model computes with.
-    draft_vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary, and
-    32768 of one larger than 65536.
+    turn.
 
     Raises OptionError for an unknown name, a negative size or a combination without meaning, VocabularyMismatchError
     where a model's vocabulary is not the target's, and what loading a model raises.
     """
-    if draft_vocab_size is not None and draft_vocab_size < 0:
-        raise OptionError(f"--draft-vocab must be 0 (all tokens) or more, got {draft_vocab_size}")
+    if options.vocab_size is not None and options.vocab_size < 0:
+        raise OptionError(f"--draft-vocab must be 0 (all tokens) or more, got {options.vocab_size}")
     unique = list(dict.fromkeys(names))
     if not unique:
         raise OptionError("--draft needs a name: auto, none, lookup or a model")
@@ -51,24 +70,30 @@ def make_drafter(
     if unique == ["none"]:
         return NoDrafter(), "drafting is switched off"
     if unique == ["auto"]:
-        return LookupDrafter(), "auto: lookup costs nothing, and no draft model was given"
-    drafters = [_make_one(name, target, kernels, draft_vocab_size) for name in unique]
+        return _make_one("lookup", options), "auto: lookup costs nothing, and no draft model was given"
+    drafters = [_make_one(name, options) for name in unique]
     return (drafters[0] if len(drafters) == 1 else FirstDrafter(drafters)), "asked for"
 
 
-def _make_one(name: str, target: Tokenizer, kernels: Kernels, draft_vocab_size: int | None) -> Drafter:
+def _make_one(name: str, options: DraftOptions) -> Drafter:
     if name == "lookup":
-        return LookupDrafter()
+        return LookupDrafter(max_draft_tokens=options.num_draft_tokens or NUM_LOOKUP_TOKENS)
     if not is_model_reference(name):
         raise OptionError(f"unknown draft {name!r}: give {', '.join(_NAMES)} or a model")
     path = resolve(name)
     source = open_model(path)
-    _check_vocabulary(path, target, load_tokenizer(source.tokenizer_data))
-    vocab_size = min(target.vocab_size, source.config.vocab_size)
-    token_ids = _frequent_tokens(target, vocab_size, draft_vocab_size)
-    decoder = load_decoder(source, kernels=kernels, token_ids=token_ids)
+    _check_vocabulary(path, options.target, load_tokenizer(source.tokenizer_data))
+    vocab_size = min(options.target.vocab_size, source.config.vocab_size)
+    token_ids = _frequent_tokens(options.target, vocab_size, options.vocab_size)
     stem = path.stem.replace(",", "_")  # a comma stands between the names of several drafters
-    return ModelDrafter(decoder, vocab_size=vocab_size, token_ids=token_ids, name=f"model:{stem}")
+    return ModelDrafter(
+        load_decoder(source, kernels=options.kernels, token_ids=token_ids),
+        vocab_size=vocab_size,
+        token_ids=token_ids,
+        name=f"model:{stem}",
+        max_draft_tokens=options.num_draft_tokens or NUM_MODEL_TOKENS,
+        min_survival=MIN_SURVIVAL,
+    )
 
 
 def _frequent_tokens(target: Tokenizer, vocab_size: int, wanted: int | None) -> Ints | None:

@@ -16,11 +16,13 @@ class LookupDrafter:
     """Finds the longest match of the last 5 to 2 tokens, most recent first, in prompt and output.
 
     Time per round does not depend on the length of the text: every n-gram's last place is in a table.
+    max_draft_tokens: most tokens of a draft, besides the budget.
     """
 
     name = "lookup"
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_draft_tokens: int | None = None) -> None:
+        self._max_draft_tokens = max_draft_tokens
         self._indexes: dict[int, _NgramIndex] = {}
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[DraftTree]:
@@ -36,7 +38,8 @@ class LookupDrafter:
         length, start = index.find(request.tokens)
         if not length:
             return no_draft(request)
-        drafted = _copied(request.tokens, start, budget)
+        most = budget if self._max_draft_tokens is None else min(budget, self._max_draft_tokens)
+        drafted = _copied(request.tokens, start, most)
         # Longer matches are right more often; the true chance is for a planner to learn.
         confidence = 1.0 - 1.0 / (length + 1)
         return DraftTree.chain(request.tokens[-1], drafted, (confidence,) * len(drafted))

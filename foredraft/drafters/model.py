@@ -5,6 +5,7 @@ drafter draws with the noise of the target (coupled sampling, see `foredraft.sam
 both choose.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -49,7 +50,10 @@ class ModelDrafter:
     decoder: the drafter's model. vocab_size: the real tokens it shares with the target; others are never proposed.
     token_ids: the tokens that its logits belong to, in rising order and all real, where some were left out to make
     the drafter cheaper; None: the i-th logit is token i's.
-    min_confidence: a chain ends before the first token whose probability is below this.
+    max_draft_tokens: most tokens of a draft, besides the budget.
+    min_survival: a greedy chain ends before the first token that, by the drafter's own probabilities, is less likely
+    than this to be on the accepted path: a step of the drafter that is mostly in vain costs more than it can save. (Of
+    sampled tokens the probability says little: the target draws with the same noise, and often the same token.)
     """
 
     def __init__(
@@ -59,12 +63,14 @@ class ModelDrafter:
         vocab_size: int,
         token_ids: Ints | None = None,
         name: str = "model",
-        min_confidence: float = 0.0,
+        max_draft_tokens: int | None = None,
+        min_survival: float = 0.0,
     ) -> None:
         self.name = name
         self._decoder = decoder
         self._token_ids = np.arange(vocab_size, dtype=np.int32) if token_ids is None else token_ids
-        self._min_confidence = min_confidence
+        self._max_draft_tokens = max_draft_tokens
+        self._min_survival = min_survival
         self._known: dict[int, _Known] = {}
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[DraftTree]:
@@ -72,6 +78,8 @@ class ModelDrafter:
         chains: dict[int, _Growing] = {}
         for request, budget in zip(requests, budgets, strict=True):
             usable = min(budget, self._decoder.config.context_length - len(request.tokens))
+            if self._max_draft_tokens is not None:
+                usable = min(usable, self._max_draft_tokens)
             if usable > 0 and self._can_read(request):
                 chains[request.id] = _Growing(request, self._catch_up(request), usable)
         while growing := [c for c in chains.values() if not c.stopped and len(c.drafted) < c.budget]:
@@ -126,7 +134,7 @@ class ModelDrafter:
             )
             index = int(np.searchsorted(self._token_ids, token))
             confidence = self._decoder.kernels.token_probability(row, index, params.temperature)
-            if confidence < self._min_confidence:
+            if params.greedy and confidence * math.prod(chain.confidence) < self._min_survival:
                 chain.stopped = True
                 continue
             chain.drafted.append(token)

@@ -7,6 +7,7 @@ from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 from foredraft.drafters import (
     LARGE_VOCABULARY,
     NUM_FREQUENT_TOKENS,
+    DraftOptions,
     Drafter,
     _frequent_tokens,
     make_drafter,
@@ -19,7 +20,7 @@ from foredraft.errors import OptionError, UserError
 
 
 def make(*names: str) -> tuple[Drafter, str]:
-    return make_drafter(names, target=tiny_tokenizer(), kernels=native_kernels(1))
+    return make_drafter(names, DraftOptions(tiny_tokenizer(), native_kernels(1)))
 
 
 def test_names() -> None:

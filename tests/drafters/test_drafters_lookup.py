@@ -32,6 +32,11 @@ def test_what_followed_last_time() -> None:
     assert draft([1, 2, 3, 4, 5, 1, 2], budget=0) == ()
 
 
+def test_a_limit_of_its_own() -> None:
+    [tree] = LookupDrafter(max_draft_tokens=2).propose([View([1, 2, 3, 4, 5, 1, 2])], [4])
+    assert tree.tokens == (2, 3, 4)
+
+
 def test_nothing_where_nothing_was() -> None:
     for tokens in ([1], [1, 2], [1, 2, 3], [1, 1], [1, 2, 3, 1], [2, 1, 3, 1]):
         assert draft(tokens) == ()

@@ -1,5 +1,6 @@
 """Drafts from a model: what they are, and that its cache follows the request."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,10 +75,26 @@ def test_a_chain_ends_before_an_unlikely_token() -> None:
     decoder, _ = table_decoder(MODEL)
     view = View([1, 2, 3])
     [whole] = ModelDrafter(decoder, vocab_size=V).propose([view], [6])
-    bound = whole.confidence[3]
-    [cut] = ModelDrafter(decoder, vocab_size=V, min_confidence=bound + 1e-9).propose([view], [6])
-    first = next(i for i, confidence in enumerate(whole.confidence) if confidence <= bound)
-    assert cut.tokens == whole.tokens[:first]
+    survival = [math.prod(whole.confidence[: node + 1]) for node in range(whole.num_nodes)]
+    bound = survival[3]
+    [cut] = ModelDrafter(decoder, vocab_size=V, min_survival=bound + 1e-9).propose([view], [6])
+    assert cut.tokens == whole.tokens[:3]
+    [kept] = ModelDrafter(decoder, vocab_size=V, min_survival=bound - 1e-9).propose([view], [6])
+    assert kept.tokens == whole.tokens[:4]
+
+
+def test_sampled_chains_are_not_cut_by_their_probabilities() -> None:
+    decoder, _ = table_decoder(MODEL)
+    view = View([1, 2, 3], params=SamplingParams(temperature=1.0, seed=5))
+    [tree] = ModelDrafter(decoder, vocab_size=V, min_survival=0.99).propose([view], [6])
+    assert tree.num_draft_tokens == 6
+
+
+def test_a_limit_of_its_own() -> None:
+    decoder, _ = table_decoder(MODEL)
+    for budget, most in [(6, 2), (2, 6)]:
+        [tree] = ModelDrafter(decoder, vocab_size=V, max_draft_tokens=most).propose([View([1, 2, 3])], [budget])
+        assert tree.num_draft_tokens == 2
 
 
 def test_one_pass_a_token_and_one_for_a_prompt() -> None:

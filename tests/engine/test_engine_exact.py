@@ -151,7 +151,7 @@ def model_drafter(kind: str, family: str) -> Drafter:
     itself = ModelDrafter(tiny_decoder(family), vocab_size=VOCAB_SIZE)
     other = ModelDrafter(tiny_decoder(family, seed=1), vocab_size=VOCAB_SIZE)
     unlike = ModelDrafter(tiny_decoder("llama" if family != "llama" else "qwen3", seed=2), vocab_size=VOCAB_SIZE)
-    unsure = ModelDrafter(tiny_decoder(family), vocab_size=VOCAB_SIZE, min_confidence=0.1)
+    unsure = ModelDrafter(tiny_decoder(family), vocab_size=VOCAB_SIZE, min_survival=0.1)
     first = FirstDrafter([LookupDrafter(), itself])
     return {"itself": itself, "other": other, "unlike": unlike, "unsure": unsure, "first": first}[kind]
 
