@@ -7,8 +7,8 @@ from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 from foredraft.drafters import (
     LARGE_VOCABULARY,
     NUM_FREQUENT_TOKENS,
-    DraftOptions,
     Drafter,
+    DraftOptions,
     _frequent_tokens,
     make_drafter,
 )
