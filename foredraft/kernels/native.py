@@ -74,7 +74,7 @@ class NativeKernels:
                 self._kernels,
                 logits_V,
                 temperature,
-                top_k,
+                min(top_k, len(logits_V)),  # a larger one means the same, but need not fit 64 bits
                 top_p,
                 min_p,
                 seed % _NUM_SEEDS,

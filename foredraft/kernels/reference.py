@@ -99,7 +99,7 @@ class ReferenceOperations:
         self, x: Values, matrices: Sequence[Matrix], residual: Values | None = None, *, precise: bool = False
     ) -> list[Values]:
         """See `Operations`; here every product is precise."""
-        results = [x @ self._dense(m).T + (0 if m.bias is None else m.bias) for m in matrices]
+        results = [_product(x, self._dense(m)) + (0 if m.bias is None else m.bias) for m in matrices]
         if residual is not None:
             [only] = results
             return [residual + only]
@@ -166,3 +166,11 @@ class ReferenceOperations:
     def select(self, x: Values) -> Values:
         """See `Operations`."""
         return x[self._batch.selected_rows]
+
+
+def _product(x: Values, weight: Floats) -> Values:
+    """x @ weight.T, row by row: NumPy's product of two matrices adds up in an order that depends on their sizes."""
+    out = np.empty((len(x), len(weight)), np.result_type(x, weight))
+    for row, result in zip(x, out, strict=True):
+        np.matmul(weight, row, out=result)
+    return out

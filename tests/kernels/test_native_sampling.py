@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft import _native
+from foredraft.kernels.native import NativeKernels
 from foredraft.sampling.noise import gumbel
 from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.pick import pick, top_perturbed
@@ -185,3 +186,15 @@ def test_a_probability_needs_a_temperature(temperature: float) -> None:
         _native.token_probability(KERNELS[0], np.zeros(4, np.float32), temperature, 0)
     with pytest.raises(ValueError, match="no such token"):
         _native.token_probability(KERNELS[0], np.zeros(4, np.float32), 1.0, 4)
+
+
+def test_a_top_k_beyond_every_integer_of_the_kernels_keeps_all() -> None:
+    # 10**30 is a valid top_k of SamplingParams, but does not fit the compiled function's argument.
+    logits = random_logits(5, 300)
+    kernels = NativeKernels(1)
+    for temperature in (0.0, 1.0):
+        chosen = [
+            kernels.pick(logits, temperature=temperature, top_k=top_k, top_p=1.0, min_p=0.0, noise=(7, 0, 3))
+            for top_k in (0, 10**30)
+        ]
+        assert chosen[0] == chosen[1]

@@ -240,3 +240,16 @@ def test_the_reference_agrees() -> None:
         found = tiny_decoder(family).logits(tokens)
         error = np.abs(found - expected).max() / np.abs(expected).max()
         assert error < 5e-3, family
+
+
+@pytest.mark.parametrize(
+    ("family", "format"), [("llama", "F32"), ("qwen2", "F16"), ("qwen3", "Q4_0"), ("gemma3", "BF16")]
+)
+def test_rows_of_the_reference_kernels(family: str, format: str) -> None:
+    """Kind: NumPy's product of matrices adds up in another order for another number of rows."""
+    decoder = load_decoder(tiny_file(family, format, context_length=1024), kernels="reference")
+    tokens = [(7 * i) % VOCAB_SIZE for i in range(40)]
+    plain = OneByOne(decoder)
+    for num_tokens, row in enumerate(decoder.logits(tokens), start=1):
+        np.testing.assert_array_equal(row.view(np.uint32), plain.logits(tokens[:num_tokens]).view(np.uint32))
+    plain.close()
