@@ -162,12 +162,13 @@ class Totals:
         num_tokens = sum(c.usage.completion_tokens for c in self.completions)
         decode_s = sum(c.timings.decode_s for c in self.completions)
         num_rounds = sum(c.speculation.num_rounds for c in self.completions)
-        num_accepted = sum(c.speculation.num_accepted_tokens for c in self.completions)
+        speculations = [c.speculation for c in self.completions]
+        num_emitted = sum((s.mean_acceptance_length or 0.0) * s.num_rounds for s in speculations)
         figures = [f"{len(self.completions)} answers{stopped}", f"{num_tokens} tokens"]
         if decode_s > 0:
             figures.append(f"{num_tokens / decode_s:.1f} tokens/s")
         if num_rounds:
-            figures.append(f"mean acceptance length {1 + num_accepted / num_rounds:.2f}")
+            figures.append(f"mean acceptance length {num_emitted / num_rounds:.2f}")
         last = self.completions[-1]
         reason = f" ({last.speculation.reason})" if last.speculation.reason else ""
         return f"all:  {', '.join(figures)}\nlast: {summary(last)}{reason}"

@@ -9,6 +9,9 @@ import pexpect
 import pytest
 from helpers.command_line import FAKE, Run, assert_refused, environment
 
+from foredraft.cli.chat import Totals
+from foredraft.engine import Completion, Speculation, Timings, Usage
+
 CHAT = ("chat", "-m", "fake.gguf")
 
 
@@ -182,3 +185,29 @@ def test_a_fault_in_an_answer_ends_the_chat_with_one_line(fake: Run) -> None:
     assert result.returncode == 1
     assert result.stderr.count(b"\n") == 1
     assert b"Traceback" not in result.stderr
+
+
+def test_rounds_without_a_bonus_count_in_the_mean() -> None:
+    # The answer ended at a drafted token: 5 tokens of 2 rounds, 4 of them drafted, and one bonus only.
+    completion = Completion(
+        text="",
+        token_ids=(1, 2, 3, 4, 5),
+        finish_reason="length",
+        usage=Usage(prompt_tokens=3, completion_tokens=5),
+        timings=Timings(load_s=0.0, prefill_s=0.0, decode_s=0.0, num_prompt_tokens=2, num_completion_tokens=5),
+        speculation=Speculation(
+            methods=("lookup",),
+            lossless=True,
+            num_rounds=2,
+            num_draft_tokens=4,
+            num_accepted_tokens=4,
+            num_emitted_tokens=5,
+            accepted_per_position=(2, 2),
+            reason="",
+        ),
+    )
+    totals = Totals()
+    totals.add(completion)
+    sums, last = totals.report().splitlines()
+    assert "mean acceptance length 2.50" in sums
+    assert "mean acceptance length 2.50" in last
