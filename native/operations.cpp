@@ -1,6 +1,7 @@
 #include "operations.h"
 
 #include <cstring>
+#include <memory>
 
 #include "activations.h"
 #include "blocks.h"
@@ -157,11 +158,12 @@ class LinearOperation final : public Operation {
       multiply_rows(tiles, rows, count, output);
       return;
     }
-    float products[kMaxRowsPerCall * kMaxTilesPerCall * kTile];
     const size_t stride = tiles.count * kTile;
-    multiply_rows(tiles, rows, 2 * count, Output{products, nullptr, nullptr, stride, output.channels});
+    // Not on the stack, where the matmul has as much again: threads have but 128 KiB with some C libraries (musl).
+    const std::unique_ptr<float[]> products(new float[2 * count * stride]);
+    multiply_rows(tiles, rows, 2 * count, Output{products.get(), nullptr, nullptr, stride, output.channels});
     for (size_t r = 0; r < count; ++r) {
-      const float* const coarse = products + 2 * r * stride;
+      const float* const coarse = products.get() + 2 * r * stride;
       for (size_t ch = 0; ch < output.channels; ++ch) {
         float v = coarse[ch] + coarse[stride + ch];
         if (output.bias) v += output.bias[ch];

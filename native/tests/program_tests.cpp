@@ -1,4 +1,6 @@
 // What must be refused, and what several threads do to a program. Choosing an instruction set.
+#include <pthread.h>
+
 #include <algorithm>
 #include <stdexcept>
 #include <thread>
@@ -10,6 +12,13 @@ namespace testing {
 namespace {
 
 using Bad = std::invalid_argument;
+
+// What threads get from the least generous C library; sanitizers put guards between the variables of a function.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kSmallStack = 1024 * 1024;
+#else
+constexpr size_t kSmallStack = 128 * 1024;
+#endif
 
 std::shared_ptr<const uint8_t> table_of(size_t values) {
   const auto kept = std::make_shared<std::vector<float>>(values, 0.5f);
@@ -169,6 +178,40 @@ void test_runs_from_two_threads() {
   check_same_rows(run_together(model, requests, 20, random), expected, "after runs from two threads");
 }
 
+// A precise product of many rows needs the most room of all operations.
+void test_small_stacks() {
+  Random random(4);
+  const auto pool = std::make_shared<ThreadPool>(1);
+  Model m{std::make_shared<Program>(pool, select_kernels("")), {1, 2, 16}, 5, 0};
+  const auto table = std::make_shared<std::vector<float>>(random.normals(5 * 2048));
+  const int x = m.program->embed(Format::F32, {table, reinterpret_cast<const uint8_t*>(table->data())}, 5, 2048, 1.0f);
+  const auto data = random_weight(Format::Q4_K, 128, 2048, random);
+  m.result = m.program->linear(x, {{std::make_shared<Weight>(Format::Q4_K, 128, 2048, data.data(), *pool), {}, -1}}, true)[0];
+  m.program->keep(m.result);
+  m.program->finish();
+  Cache cache(m.cache, 4, random);
+  BatchRows rows;
+  rows.set_tables({{0, 1, 2, 3}});
+  for (int32_t n = 0; n < 64; ++n) rows.add(n % 5, n, 0, n, n + 1, {});
+  struct Run {
+    Program& program;
+    Batch batch;
+  } run{*m.program, rows.batch(cache)};
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  CHECK(pthread_attr_setstacksize(&attributes, kSmallStack) == 0);
+  pthread_t thread;
+  const auto body = [](void* argument) -> void* {
+    const Run& own = *static_cast<Run*>(argument);
+    own.program.run(own.batch);
+    return nullptr;
+  };
+  CHECK(pthread_create(&thread, &attributes, body, &run) == 0);
+  CHECK(pthread_join(thread, nullptr) == 0);
+  pthread_attr_destroy(&attributes);
+  CHECK(m.program->result_rows(m.result) == 64);
+}
+
 }  // namespace
 
 void test_program_checks() {
@@ -176,6 +219,7 @@ void test_program_checks() {
   test_batches();
   test_selected_rows();
   test_runs_from_two_threads();
+  test_small_stacks();
 }
 
 void test_selection() {
