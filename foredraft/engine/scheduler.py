@@ -70,7 +70,7 @@ class Engine:
         if len(prompt) >= self.context_length:
             raise ContextLengthError(
                 f"the prompt has {len(prompt)} tokens and the context holds {self.context_length}, answer "
-                "included: shorten the prompt or raise --context-length up to what the model was made for"
+                "included: shorten the prompt, or raise --context-length if the model was made for more"
             )
         longest = self.context_length
         if params.max_tokens is not None:

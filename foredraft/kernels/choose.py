@@ -3,9 +3,16 @@
 import os
 
 from foredraft.errors import OptionError
-from foredraft.kernels.native import NativeKernels
 from foredraft.kernels.operations import Kernels
 from foredraft.kernels.reference import ReferenceKernels
+
+try:
+    from foredraft.kernels.native import NativeKernels
+except ImportError as error:  # most likely a Python that was started in a clone, whose sources hide what is installed
+    raise ImportError(
+        f"the compiled module of foredraft cannot be imported ({error}). In a clone of the repository, start Python in "
+        "another folder, or install foredraft in editable form (pip install -e .)"
+    ) from error
 
 
 def choose_kernels(name: str = "native", *, threads: int | None = None) -> Kernels:

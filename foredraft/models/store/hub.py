@@ -119,8 +119,8 @@ def _choose_gguf(repo: str, ggufs: Sequence[str], wanted: str) -> str:
 def _whole(repo: str, file: str) -> str:
     if _SPLIT_PART.search(file):
         raise ModelFileError(
-            f"{file} of {repo} is one part of a split GGUF, which foredraft cannot load; "
-            "join the parts first (llama-gguf-split --merge) and give the file"
+            f"{file} of {repo} is one part of a split GGUF, which is not fetched from the hub; "
+            "download all parts into one folder and give the path of the first"
         )
     return file
 
