@@ -92,13 +92,14 @@ struct Kernels {
 const Kernels& portable_kernels();
 #if defined(FOREDRAFT_X86)
 const Kernels& avx512_kernels();
+const Kernels& avxvnni_kernels();
 const Kernels& avx2_kernels();
 #endif
 
 // The instruction sets that this processor and this build have, the best first.
 std::vector<std::string> available_kernels();
 
-// The kernels for this machine, or those named by `isa` ("avx512", "avx2", "portable"; empty: the best).
+// The kernels for this machine, or those named by `isa` ("avx512", "avxvnni", "avx2", "portable"; empty: the best).
 // Throws std::invalid_argument naming the choices where the processor or the build lacks it.
 const Kernels& select_kernels(const std::string& isa);
 

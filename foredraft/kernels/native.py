@@ -27,7 +27,7 @@ _NUM_SEEDS = 1 << 64
 class NativeKernels:
     """Kernels for one instruction set, with a pool of threads that all its decoders share.
 
-    num_threads: threads that compute, the caller's included. isa: "avx512", "avx2", "portable"; empty: the
+    num_threads: threads that compute, the caller's included. isa: "avx512", "avxvnni", "avx2", "portable"; empty: the
     best this processor has. Raises OptionError where the processor lacks it.
     """
 

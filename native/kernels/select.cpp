@@ -27,11 +27,18 @@ bool has_avx2() {
   const bool has_f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c;
 }
+
+bool has_avxvnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kAvxVnni = 1u << 4;  // in EAX of leaf 7, sub-leaf 1; older compilers have no name for it
+  return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kAvxVnni) != 0;
+}
 #endif
 
 constexpr Choice kChoices[] = {
 #if defined(FOREDRAFT_X86)
     {"avx512", has_avx512, avx512_kernels},
+    {"avxvnni", has_avxvnni, avxvnni_kernels},
     {"avx2", has_avx2, avx2_kernels},
 #endif
     {"portable", [] { return true; }, portable_kernels},

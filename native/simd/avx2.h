@@ -135,7 +135,7 @@ struct Avx2 {
   // Written as assembly: GCC takes a function that only prefetches for one without effect, and drops its calls.
   static void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
 
- private:
+ protected:
   static __m128i load_128(const uint16_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   static __m128i load_64(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
   static __m256i broadcast_four(const int8_t* x) {
