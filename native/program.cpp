@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <cfenv>
 #include <chrono>
 #include <cmath>
 #include <stdexcept>
@@ -270,8 +271,29 @@ void Program::fill_rope_tables(const Batch& batch) {
   }
 }
 
+namespace {
+
+// Rounding and subnormal numbers as usual, as the threads of the pool have them: else bits would depend on what other
+// libraries have set in the caller's thread, and on which thread computes a row.
+class UsualFloats {
+ public:
+  UsualFloats() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~UsualFloats() { std::fesetenv(&before_); }
+  UsualFloats(const UsualFloats&) = delete;
+  UsualFloats& operator=(const UsualFloats&) = delete;
+
+ private:
+  std::fenv_t before_;
+};
+
+}  // namespace
+
 void Program::run(const Batch& batch) {
   std::lock_guard<std::mutex> one_at_a_time(running_);
+  const UsualFloats usual;
   check_batch(batch);
   for (Memory& memory : memories_) {
     const size_t rows = memory.selected ? batch.num_selected : std::max(batch.num_rows, batch.num_selected);

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cfenv>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -72,6 +74,7 @@ struct ThreadPool::Shared {
   }
 
   void loop(int thread) {
+    std::fesetenv(FE_DFL_ENV);  // a new thread takes over the rounding and more from the one that starts it
     for (uint32_t region = 0;;) {
       region = await(region);
       if (stopping.load(std::memory_order_acquire)) return;

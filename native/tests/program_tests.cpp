@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <stdexcept>
 #include <thread>
 
@@ -178,6 +179,22 @@ void test_runs_from_two_threads() {
   check_same_rows(run_together(model, requests, 20, random), expected, "after runs from two threads");
 }
 
+// How the caller's thread rounds has no influence, and stays as it was.
+void test_float_environment() {
+  for (int threads : {1, 3}) {
+    const Model model = small_model(threads);
+    Random random(6);
+    const auto requests = random_requests(random, 2, 40, 9, model.vocabulary);
+    const auto expected = run_together(model, requests, 20, random);
+    CHECK(std::fesetround(FE_UPWARD) == 0);
+    const auto found = run_together(model, requests, 20, random);
+    const int rounding = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    CHECK(rounding == FE_UPWARD);
+    check_same_rows(found, expected, "rounding upwards");
+  }
+}
+
 // A precise product of many rows needs the most room of all operations.
 void test_small_stacks() {
   Random random(4);
@@ -220,6 +237,7 @@ void test_program_checks() {
   test_selected_rows();
   test_runs_from_two_threads();
   test_small_stacks();
+  test_float_environment();
 }
 
 void test_selection() {
