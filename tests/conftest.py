@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -15,6 +16,10 @@ if importlib.util.find_spec("foredraft._native") is None:
         "where foredraft is installed (see CONTRIBUTING.md)",
         returncode=4,
     )
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is where a shell has started the tests in the background. Some of them send Ctrl-C to what they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)

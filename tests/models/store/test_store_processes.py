@@ -19,7 +19,7 @@ def test_a_killed_pull_leaves_nothing_that_looks_whole(
     assert process.stdout is not None
     assert process.stdout.readline() == "reached\n"
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.communicate(timeout=60)
     [leftover] = setting.files()
     assert leftover.startswith(".tiny.work-")
     monkeypatch.setenv("FAKE_PIP_DELAY_S", "0")
@@ -37,7 +37,7 @@ def test_an_interrupted_pull_cleans_up_at_once(setting: Setting, monkeypatch: py
     assert process.stdout is not None
     assert process.stdout.readline() == "reached\n"
     process.send_signal(signal.SIGINT)
-    process.communicate()
+    process.communicate(timeout=60)
     assert time.monotonic() - started < 10, "pip was waited for"
     assert setting.files() == []
 
@@ -73,5 +73,5 @@ def test_who_waits_takes_over_when_the_other_is_killed(setting: Setting, monkeyp
             os.killpg(other.pid, signal.SIGKILL)
 
     assert store.resolve("tiny", progress=kill_it).read_bytes() == CONTENT
-    other.communicate()
+    other.communicate(timeout=60)
     assert setting.files() == ["tiny.gguf"]
