@@ -208,6 +208,8 @@ def _closing(stream: "Iterator[Chunk]") -> "Iterator[Iterator[Chunk]]":
 
 
 def _converse(conversation: Conversation) -> None:
+    if getattr(sys, "stdin", None) is None:
+        raise OptionError("standard input is closed; a chat reads its messages from there")
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     if interactive:
         with contextlib.suppress(ImportError):

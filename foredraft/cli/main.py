@@ -56,7 +56,11 @@ def root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (`arguments` default: those of the process) and return the exit code."""
+    if getattr(sys, "stderr", None) is None:  # closed, and `print` would turn to stdout instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
     try:
+        if getattr(sys, "stdout", None) is None:
+            raise UserError("standard output is closed; send it to a file or to /dev/null if it is not wanted")
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
         return code

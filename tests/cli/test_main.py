@@ -1,11 +1,13 @@
 """The command itself: help, version, exit codes, and that no traceback reaches a user."""
 
+import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from helpers.command_line import Run, assert_refused, environment
+from helpers.command_line import FAKE, Run, assert_refused, environment
 
 import foredraft
 from foredraft.cli.main import main
@@ -94,3 +96,23 @@ def test_main_can_be_called_with_arguments(capsys: pytest.CaptureFixture[str]) -
     assert main(["--version"]) == 0
     assert main(["generate", "--nope"]) == 2
     assert capsys.readouterr().out == f"foredraft {foredraft.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "code", "out", "error"),
+    [
+        ("generate hello", ">&-", 2, "", "foredraft: standard output is closed; send it to a file or to /dev/null"),
+        ("generate hello", "2>&-", 0, "hello\n", ""),
+        ("generate", "<&-", 2, "", "foredraft: no prompt: give it as an argument"),
+        ("chat", "<&-", 2, "", "foredraft: standard input is closed; a chat reads its messages from there"),
+    ],
+)
+def test_a_stream_that_is_closed(models: Path, arguments: str, closed: str, code: int, out: str, error: str) -> None:
+    command, *more = arguments.split()
+    line = shlex.join([*FAKE, command, "-m", "fake.gguf", *more])
+    result = subprocess.run(
+        ["sh", "-c", f"{line} {closed}"], capture_output=True, encoding="utf-8", cwd=models, env=environment()
+    )
+    assert (result.returncode, result.stdout) == (code, out), result.stderr
+    assert result.stderr.startswith(error)
+    assert result.stderr.count("\n") == (1 if error else 0)
