@@ -52,6 +52,7 @@ kernel-tests-sanitized: $(TEST)/installed
 
 comma := ,
 run-kernel-tests = $(TEST)/bin/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(NINJA) -DFOREDRAFT_NATIVE_TESTS=ON \
+	-DFOREDRAFT_WARNINGS_AS_ERRORS=ON \
 	$(2) --log-level=WARNING && $(TEST)/bin/cmake --build $(1) && $(TEST)/bin/ctest --test-dir $(1) --output-on-failure
 
 $(DEMO)/installed: $(SOURCES)
@@ -64,7 +65,8 @@ $(TEST)/installed: $(SOURCES)
 	$(call new-environment,$(TEST))
 	echo "== building foredraft, and installing it into $(TEST); this takes a minute or two"
 	rm -rf build/wheels
-	$(TEST)/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/wheels .
+	$(TEST)/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/wheels \
+		--config-settings=cmake.define.FOREDRAFT_WARNINGS_AS_ERRORS=ON .
 	$(TEST)/bin/python scripts/check_wheel.py build/wheels/*.whl
 	for wheel in build/wheels/*.whl; do \
 		$(TEST)/bin/python -m pip install --quiet "$$wheel[dev]" && \

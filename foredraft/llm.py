@@ -14,6 +14,7 @@ from foredraft.models.source import open_model
 from foredraft.models.store import DEFAULT_MODEL, resolve
 from foredraft.planner import FixedPlanner
 from foredraft.sampling import SamplingParams
+from foredraft.speculative_config import parse_speculative_config
 from foredraft.text import load_tokenizer
 from foredraft.verify import Verifier
 
@@ -44,6 +45,7 @@ class LLM:
     context_length: most tokens of a request; None: what the model was made for.
     threads: of the native kernels; None: all processors of this process.
     kernels: "native" or "reference".
+    speculative_config: instead of draft and num_draft_tokens, the keys that vLLM takes; see `parse_speculative_config`.
 
     Raises UserError subclasses for anything wrong with the model or the options.
     """
@@ -58,8 +60,14 @@ class LLM:
         context_length: int | None = None,
         threads: int | None = None,
         kernels: str = "native",
+        speculative_config: str | Mapping[str, object] | None = None,
     ) -> None:
         started = time.perf_counter()
+        if speculative_config is not None:
+            if draft != "auto" or num_draft_tokens is not None:
+                raise OptionError("--speculative-config cannot be combined with --draft or --num-draft-tokens")
+            asked = parse_speculative_config(speculative_config)
+            draft, num_draft_tokens = asked.draft, asked.num_draft_tokens
         budget = MAX_DRAFT_TOKENS if num_draft_tokens is None else num_draft_tokens
         _check_integer("--num-draft-tokens", budget, least=1, most=MAX_DRAFT_TOKENS)
         if threads is not None:

@@ -25,15 +25,23 @@ class PagedCache:
 
         The last of the tokens is never taken over, since its logits are still wanted.
         """
-        blocks: list[int] = []
+        sequence = CacheSequence(self.pool, [], [])
+        try:
+            self._take_over(sequence, tokens)
+        except BaseException:
+            sequence.close()
+            raise
+        return sequence
+
+    def _take_over(self, sequence: CacheSequence, tokens: Sequence[int]) -> None:
         parent = ROOT
-        while (len(blocks) + 1) * BLOCK_POSITIONS < len(tokens):
-            start = len(blocks) * BLOCK_POSITIONS
-            block = self.pool.find(parent, tuple(tokens[start : start + BLOCK_POSITIONS]))
+        while len(sequence) + BLOCK_POSITIONS < len(tokens):
+            held = tuple(tokens[len(sequence) : len(sequence) + BLOCK_POSITIONS])
+            block = self.pool.find(parent, held)
             if block is None:
-                break
+                return
+            sequence.blocks.append(block)
+            sequence.commit(held)
             identity = self.pool.identity(block)
             assert identity is not None  # a block that was found has been published
             parent = identity
-            blocks.append(block)
-        return CacheSequence(self.pool, list(tokens[: len(blocks) * BLOCK_POSITIONS]), blocks)

@@ -31,6 +31,7 @@ def chat(
     draft: options.Draft = None,
     num_draft_tokens: options.NumDraftTokens = None,
     draft_vocab: options.DraftVocab = None,
+    speculative_config: options.SpeculativeConfig = None,
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
     temperature: options.Temperature = None,
     top_k: options.TopK = None,
@@ -62,6 +63,7 @@ def chat(
         draft=draft,
         num_draft_tokens=num_draft_tokens,
         draft_vocab=draft_vocab,
+        speculative_config=speculative_config,
         threads=threads,
         context_length=context_length,
     )

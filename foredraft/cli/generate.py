@@ -34,6 +34,7 @@ def generate(
     draft: options.Draft = None,
     num_draft_tokens: options.NumDraftTokens = None,
     draft_vocab: options.DraftVocab = None,
+    speculative_config: options.SpeculativeConfig = None,
     max_tokens: options.MaxTokens = None,
     temperature: options.Temperature = None,
     top_k: options.TopK = None,
@@ -66,6 +67,7 @@ def generate(
         draft=draft,
         num_draft_tokens=num_draft_tokens,
         draft_vocab=draft_vocab,
+        speculative_config=speculative_config,
         threads=threads,
         context_length=context_length,
     )
@@ -74,6 +76,11 @@ def generate(
     text = read_prompt(prompt, prompt_file, raw=raw)
     llm = options.load(engine, quiet=quiet)
     completion = _answer(llm, _request(llm, text, system, raw=raw), params, stream=not as_json)
+    _report(completion, as_json=as_json, quiet=quiet)
+
+
+def _report(completion: "Completion", *, as_json: bool, quiet: bool) -> None:
+    """Print what belongs behind an answer: the one JSON object instead of it, or a summary on stderr."""
     if as_json:
         write(json.dumps(completion.to_json_dict(), ensure_ascii=False, allow_nan=False) + "\n")
     elif not quiet:

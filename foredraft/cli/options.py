@@ -37,6 +37,10 @@ DraftVocab = Annotated[
     int | None,
     typer.Option(metavar="N", help="Frequent tokens a draft model chooses from; 0: all (default: chosen for you)."),
 ]
+SpeculativeConfig = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help="vLLM's way to say it: method, model, num_speculative_tokens."),
+]
 MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Most tokens to produce (generate: 128, chat: 1024).")]
 Temperature = Annotated[
     float | None,
@@ -72,12 +76,17 @@ class EngineOptions:
     draft: list[str] | None
     num_draft_tokens: int | None
     draft_vocab: int | None
+    speculative_config: str | None
     threads: int | None
     context_length: int | None
 
     def __post_init__(self) -> None:
         """Raise OptionError before anything is fetched or loaded."""
         at_least_1("--num-draft-tokens", self.num_draft_tokens, hint="; --draft none switches drafting off")
+        if self.speculative_config is not None:
+            from foredraft.speculative_config import parse_speculative_config
+
+            parse_speculative_config(self.speculative_config)
         at_least_1("--threads", self.threads)
         at_least_1("--context-length", self.context_length)
 
@@ -141,6 +150,7 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
         draft=drafts or "auto",
         num_draft_tokens=options.num_draft_tokens,
         draft_vocab_size=options.draft_vocab,
+        speculative_config=options.speculative_config,
         context_length=options.context_length,
         threads=options.threads,
     )

@@ -41,7 +41,7 @@ class _Known:
     """What the drafter's model has read of a request, and how much of it is sure to be the request's text."""
 
     sequence: CacheSequence
-    num_agreed: int
+    num_agreed: int = 0
 
 
 class ModelDrafter:
@@ -105,8 +105,7 @@ class ModelDrafter:
         """The drafter's cache of a request, brought to the tokens before the root or to one less."""
         known = self._known.get(request.id)
         if known is None:
-            sequence = self._decoder.cache.open(request.tokens)
-            known = self._known[request.id] = _Known(sequence, len(sequence))
+            known = self._known[request.id] = _Known(self._decoder.cache.open(request.tokens))
         committed = request.tokens[:-1]
         known.sequence.truncate(_common_prefix(known.sequence.tokens, committed, known.num_agreed))
         missing = committed[len(known.sequence) :]

@@ -87,8 +87,18 @@ class Completion:
 
     def to_json_dict(self) -> dict[str, Any]:
         """The object that `foredraft generate --json` prints."""
-        speculation = asdict(self.speculation)
-        del speculation["num_emitted_tokens"]
+        spec = self.speculation
+        speculation = {
+            "methods": list(spec.methods),
+            "lossless": spec.lossless,
+            "num_rounds": spec.num_rounds,
+            "num_draft_tokens": spec.num_draft_tokens,
+            "num_accepted_tokens": spec.num_accepted_tokens,
+            "acceptance_rate": spec.acceptance_rate,
+            "mean_acceptance_length": spec.mean_acceptance_length,
+            "accepted_per_position": list(spec.accepted_per_position),
+            "reason": spec.reason,
+        }
         timings = {name: getattr(self.timings, name) for name in ("load_s", "prefill_s", "decode_s")}
         return {
             "text": self.text,
@@ -100,11 +110,5 @@ class Completion:
                 "prompt_tokens_per_s": self.timings.prompt_tokens_per_s,
                 "tokens_per_s": self.timings.tokens_per_s,
             },
-            "speculation": speculation
-            | {
-                "methods": list(self.speculation.methods),
-                "accepted_per_position": list(self.speculation.accepted_per_position),
-                "acceptance_rate": self.speculation.acceptance_rate,
-                "mean_acceptance_length": self.speculation.mean_acceptance_length,
-            },
+            "speculation": speculation,
         }

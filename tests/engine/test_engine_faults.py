@@ -103,8 +103,20 @@ def interrupting(at: int) -> tuple[Callable[..., object], list[int]]:
 
     def calls(frame: FrameType, event: str, _: object) -> object:
         ours = "/foredraft/" in frame.f_code.co_filename and "/sampling/" not in frame.f_code.co_filename
-        # What gives memory back is not interrupted here: no program can undo what its clean-up was kept from doing.
-        clean_up = ("close", "release", "_take_out", "publish", "_forget", "forget", "truncate", "step")
+        # What gives memory back is not interrupted here: no program can undo what its clean-up was kept from doing. Nor
+        # is the hand-over of a single block, which may get lost between two lines.
+        clean_up = (
+            "allocate",
+            "find",
+            "close",
+            "release",
+            "_take_out",
+            "publish",
+            "_forget",
+            "forget",
+            "truncate",
+            "step",
+        )
         cleaning = frame.f_code.co_name in clean_up
         return lines if ours and not cleaning and in_step(frame) else None
 

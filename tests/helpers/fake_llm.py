@@ -91,6 +91,7 @@ class LLM:
         draft_vocab_size: int | None = None,
         context_length: int | None = None,
         threads: int | None = None,
+        speculative_config: str | None = None,
     ) -> None:
         for name in [draft] if isinstance(draft, str) else draft:
             if name not in ("auto", "none", "lookup") and not name.endswith(".gguf"):
@@ -100,6 +101,7 @@ class LLM:
             "draft": draft,
             "num_draft_tokens": num_draft_tokens,
             "draft_vocab_size": draft_vocab_size,
+            "speculative_config": speculative_config,
             "context_length": context_length,
             "threads": threads,
         }
