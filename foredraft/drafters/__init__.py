@@ -70,7 +70,7 @@ def make_drafter(names: Sequence[str], options: DraftOptions) -> tuple[Drafter, 
     if unique == ["none"]:
         return NoDrafter(), "drafting is switched off"
     if unique == ["auto"]:
-        return _make_one("lookup", options), "auto: lookup costs nothing, and no draft model was given"
+        return _make_one("lookup", options), "auto: no draft model was given, and lookup needs none"
     drafters = [_make_one(name, options) for name in unique]
     return (drafters[0] if len(drafters) == 1 else FirstDrafter(drafters)), "asked for"
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-DEFAULT_NUM_DRAFT_TOKENS = 4
-
 
 class Planned(Protocol):
     """What a plan depends on."""
@@ -21,7 +19,7 @@ class Planned(Protocol):
 class FixedPlanner:
     """A budget of `num_draft_tokens`, less where a request is about to end."""
 
-    def __init__(self, num_draft_tokens: int = DEFAULT_NUM_DRAFT_TOKENS) -> None:
+    def __init__(self, num_draft_tokens: int) -> None:
         self.num_draft_tokens = num_draft_tokens
 
     def budgets(self, requests: Sequence[Planned]) -> list[int]:

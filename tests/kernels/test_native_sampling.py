@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from foredraft import _native
 from foredraft.kernels.native import NativeKernels
+from foredraft.kernels.reference import ReferenceKernels
 from foredraft.sampling.noise import gumbel
 from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.pick import pick, top_perturbed
@@ -198,3 +199,20 @@ def test_a_top_k_beyond_every_integer_of_the_kernels_keeps_all() -> None:
             for top_k in (0, 10**30)
         ]
         assert chosen[0] == chosen[1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8, 3.0])
+def test_logits_of_some_tokens_only(temperature: float) -> None:
+    """Kind: the noise of a shortened vocabulary is that of the places in it, not of the tokens."""
+    token_ids = np.array([1, 5, 6, 70, 71, 300, 50_000], dtype=np.int32)
+    chosen = set()
+    for position in range(60):
+        logits_V = np.random.default_rng(position).standard_normal(len(token_ids)).astype(np.float32)
+        whole_V = np.full(50_001, -np.inf, dtype=np.float32)
+        whole_V[token_ids] = logits_V
+        rule = {"temperature": temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "noise": (9, 0, position)}
+        for kernels in (NativeKernels(1), ReferenceKernels()):
+            some = kernels.pick(logits_V, token_ids=token_ids, count=3, **rule)  # type: ignore[arg-type]
+            assert some == kernels.pick(whole_V, count=3, **rule)  # type: ignore[arg-type]
+        chosen.add(some[0])
+    assert len(chosen) > 3

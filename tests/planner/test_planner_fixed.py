@@ -1,7 +1,6 @@
 from dataclasses import dataclass
 
 from foredraft.planner import FixedPlanner
-from foredraft.planner.fixed import DEFAULT_NUM_DRAFT_TOKENS
 
 
 @dataclass
@@ -16,4 +15,3 @@ def test_the_bonus_needs_room_too() -> None:
     requests = [Planned([0] * length, 10) for length in range(3, 12)]
     assert planner.budgets(requests) == [3, 3, 3, 3, 2, 1, 0, 0, 0]
     assert planner.budgets([]) == []
-    assert FixedPlanner().budgets([Planned([0], 100)]) == [DEFAULT_NUM_DRAFT_TOKENS]
