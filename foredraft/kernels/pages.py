@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 def release_pages(view: NDArray[np.uint8]) -> None:
     """Let go of the whole pages under a view of a mapped file; reading them again fetches them again.
 
-    Does nothing for arrays that do not lie in a mapped file, for those that could be written to (memory that has no file
+    Does nothing for arrays that do not lie in a mapped file, for those that could be written to (memory without a file
     behind it would lose its contents), and where the system has no such call.
     """
     if view.flags.writeable:
