@@ -68,7 +68,7 @@ class LLM:
                 raise OptionError("--speculative-config cannot be combined with --draft or --num-draft-tokens")
             asked = parse_speculative_config(speculative_config)
             draft, num_draft_tokens = asked.draft, asked.num_draft_tokens
-        budget = MAX_DRAFT_TOKENS if num_draft_tokens is None else num_draft_tokens
+        budget = 4 if num_draft_tokens is None else num_draft_tokens
         _check_integer("--num-draft-tokens", budget, least=1, most=MAX_DRAFT_TOKENS)
         if threads is not None:
             _check_integer("--threads", threads, least=1, most=MAX_THREADS)
@@ -76,13 +76,13 @@ class LLM:
         chosen = choose_kernels(kernels, threads=threads)
         source = open_model(resolve(model))
         self.tokenizer = load_tokenizer(source.tokenizer_data)
-        options = DraftOptions(self.tokenizer, chosen, num_draft_tokens, draft_vocab_size)
-        self._drafter, self._reason = make_drafter(names, options)
+        options = DraftOptions(self.tokenizer, chosen, draft_vocab_size)
+        drafter, reason = make_drafter(names, options)
         self.decoder = load_decoder(source, kernels=chosen)
+        self._planner = FixedPlanner(drafter, budget, reason=reason)
         self._engine = Engine(
             Verifier(self.decoder, min(self.tokenizer.vocab_size, source.config.vocab_size)),
-            self._drafter,
-            FixedPlanner(budget),
+            self._planner,
             self.tokenizer,
             context_length=_context(context_length, source.config.context_length),
         )
@@ -151,7 +151,7 @@ class LLM:
         return [self._completion(request) for request in requests]
 
     def _completion(self, request: Request) -> Completion:
-        return request.completion(methods=self._drafter.name.split(","), reason=self._reason, load_s=self._load_s)
+        return request.completion(methods=self._planner.methods, load_s=self._load_s)
 
     def _encode_chat(self, messages: Messages) -> list[int]:
         if not self.has_chat_template:

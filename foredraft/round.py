@@ -9,15 +9,16 @@ Every draft is a tree; *no draft* is a tree that holds only its root. So plain d
 drafter that proposes nothing, and emits one token: the bonus.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from foredraft.accept import walk
 from foredraft.cache import CacheSequence
-from foredraft.drafters.base import Drafter, no_draft
+from foredraft.drafters.base import Outcome
 from foredraft.errors import ForedraftError
 from foredraft.kernels.operations import Floats
-from foredraft.planner import FixedPlanner
+from foredraft.planner import Planner, RoundTimes, room
 from foredraft.sampling import SamplingParams
 from foredraft.tree import DraftTree
 from foredraft.verify import Verifier, usable_part
@@ -39,48 +40,50 @@ class RoundRequest:
 
 
 @dataclass(frozen=True)
-class RoundResult:
-    """What a round did for one request. accepted: drafted tokens that the target agreed with and that were kept."""
+class RoundReport:
+    """What a round did: for each request its outcome, and what it cost all of them together.
 
-    num_draft_tokens: int
-    num_accepted_tokens: int
+    The logits of the outcomes are views that are valid until the next round.
+    """
+
+    outcomes: list[Outcome]
+    times: RoundTimes
 
 
 Emit = Callable[[RoundRequest, tuple[int, ...]], int]
 """Appends emitted tokens to a request and returns how many it kept: fewer than all where the request ends."""
 
 
-def run_round(
-    requests: Sequence[RoundRequest], drafter: Drafter, planner: FixedPlanner, verifier: Verifier, emit: Emit
-) -> list[RoundResult]:
+def run_round(requests: Sequence[RoundRequest], planner: Planner, verifier: Verifier, emit: Emit) -> RoundReport:
     """Draft, verify, accept and commit once for every request."""
-    trees = _draft(requests, drafter, planner, verifier)
+    started = time.perf_counter()
+    trees = _draft(requests, planner, verifier)
+    drafted = time.perf_counter()
     logits = verifier.verify([request.sequence for request in requests], trees)
-    results = [
+    verified = time.perf_counter()
+    outcomes = [
         _accept(request, tree, logits_NV, verifier, emit)
         for request, tree, logits_NV in zip(requests, trees, logits, strict=True)
     ]
-    drafter.observe(requests)
-    return results
+    times = RoundTimes(drafted - started, verified - drafted, time.perf_counter() - verified)
+    planner.observe(requests, outcomes, times)
+    return RoundReport(outcomes, times)
 
 
-def _draft(
-    requests: Sequence[RoundRequest], drafter: Drafter, planner: FixedPlanner, verifier: Verifier
-) -> list[DraftTree]:
-    budgets = planner.budgets(requests)
-    if not any(budgets):
-        return [no_draft(request) for request in requests]
-    proposals = drafter.propose(requests, budgets)
-    for request, tree in zip(requests, proposals, strict=True):
+def _draft(requests: Sequence[RoundRequest], planner: Planner, verifier: Verifier) -> list[DraftTree]:
+    trees = planner.draft(requests)
+    for request, tree in zip(requests, trees, strict=True):
         if tree.tokens[0] != request.tokens[-1]:
-            raise ForedraftError(f"drafter {drafter.name}: the tree of request {request.id} has another root")
+            raise ForedraftError(
+                f"drafters {', '.join(planner.methods)}: the tree of request {request.id} has another root"
+            )
     return [
-        usable_part(tree, budget=budget, vocab_size=verifier.vocab_size)
-        for tree, budget in zip(proposals, budgets, strict=True)
+        usable_part(tree, room=room(request), vocab_size=verifier.vocab_size)
+        for tree, request in zip(trees, requests, strict=True)
     ]
 
 
-def _accept(request: RoundRequest, tree: DraftTree, logits_NV: Floats, verifier: Verifier, emit: Emit) -> RoundResult:
+def _accept(request: RoundRequest, tree: DraftTree, logits_NV: Floats, verifier: Verifier, emit: Emit) -> Outcome:
     length = len(request.tokens)
 
     def target_token(node: int) -> int:
@@ -90,4 +93,4 @@ def _accept(request: RoundRequest, tree: DraftTree, logits_NV: Floats, verifier:
     num_kept = emit(request, accepted.tokens(tree))
     # The last token kept is the next root: it is not cached yet, even where it was a node of the tree.
     verifier.commit(request.sequence, tree, accepted.path[: num_kept - 1])
-    return RoundResult(tree.num_draft_tokens, min(accepted.num_accepted, num_kept))
+    return Outcome(tree, accepted.path[:num_kept], logits_NV)

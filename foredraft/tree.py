@@ -1,11 +1,33 @@
-"""The one shape every draft has: a tree of tokens.
+"""The one shape every draft has: a tree of tokens. And how large it may become.
 
 A chain is a tree without branches, and *no draft* is a tree that holds only its root. The root is the token
 already chosen but not yet in the cache; the nodes below it are proposals.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+
+
+def _taken_at_its_word(confidence: float, depth: int) -> float:
+    return confidence
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much to draft for one request in one round.
+
+    num_tokens: most drafted tokens.
+    min_survival: a token that is less likely than this to lie on the accepted path is not worth its cost. A drafter
+    each of whose tokens costs time stops there; others may propose it, and the planner leaves it out.
+    chance: from a drafter's confidence in a token, and the token's depth below the root (1 for a child of the root),
+    to the chance that the token is right given that its parent is. What was learned of the drafter; by default its
+    word is taken.
+    """
+
+    num_tokens: int
+    min_survival: float = 0.0
+    chance: Callable[[float, int], float] = _taken_at_its_word
 
 
 @dataclass(frozen=True)
@@ -15,6 +37,7 @@ class DraftTree:
     tokens: token id of each node; node 0 is the root.
     parents: index of each node's parent; -1 for the root.
     confidence: the drafter's own estimate, in [0, 1], that a node is right given that its parent is. 1 for the root.
+    sources: name of the drafter that each node is from, "" for the root. Empty: all are from the drafter asked.
 
     Raises ValueError when the three do not describe one tree, or when two children of a node hold the same token
     (the second could never be accepted).
@@ -23,12 +46,15 @@ class DraftTree:
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     confidence: tuple[float, ...] = field(default=())
+    sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.confidence:
             object.__setattr__(self, "confidence", (1.0,) * len(self.tokens))
         if not self.tokens or not len(self.tokens) == len(self.parents) == len(self.confidence):
             raise ValueError("a draft tree needs a root, and one parent and one confidence for each token")
+        if self.sources and len(self.sources) != len(self.tokens):
+            raise ValueError("a draft tree needs one source for each token, or none at all")
         if self.parents[0] != -1:
             raise ValueError("node 0 of a draft tree is its root and has parent -1")
         seen: set[tuple[int, int]] = set()
@@ -78,6 +104,27 @@ class DraftTree:
     @cached_property
     def _children(self) -> dict[tuple[int, int], int]:
         return {(p, t): i for i, (p, t) in enumerate(zip(self.parents, self.tokens, strict=True)) if i}
+
+    def restricted(self, nodes: Sequence[int]) -> "DraftTree":
+        """The tree of some of its nodes, given in rising order: the root, and no node without its parent.
+
+        Raises ValueError where the root or a parent is missing.
+        """
+        index = {node: i for i, node in enumerate(nodes)}
+        if index.get(0) != 0 or any(self.parents[node] not in index for node in nodes[1:]):
+            raise ValueError("a part of a draft tree needs its root, and the parent of each of its nodes")
+        return DraftTree(
+            tokens=tuple(self.tokens[node] for node in nodes),
+            parents=tuple(-1 if node == 0 else index[self.parents[node]] for node in nodes),
+            confidence=tuple(self.confidence[node] for node in nodes),
+            sources=tuple(self.sources[node] for node in nodes) if self.sources else (),
+        )
+
+    def cut(self, num_draft_tokens: int) -> "DraftTree":
+        """The tree itself, or its first nodes where it has more drafted tokens than that."""
+        if self.num_draft_tokens <= num_draft_tokens:
+            return self
+        return self.restricted(range(num_draft_tokens + 1))
 
     def path(self, node: int) -> tuple[int, ...]:
         """Node indices from the root's child down to `node`; empty for the root."""

@@ -55,20 +55,17 @@ class Verifier:
         self._decoder.commit(sequence, tree, path)
 
 
-def usable_part(tree: DraftTree, *, budget: int, vocab_size: int) -> DraftTree:
-    """The tree without what must not reach the target: ids outside the vocabulary, and nodes beyond the budget.
+def usable_part(tree: DraftTree, *, room: int, vocab_size: int) -> DraftTree:
+    """The tree without what must not reach the target: ids outside the vocabulary, and nodes beyond the room
+    (most drafted tokens that the request can still use).
 
     A node goes together with everything below it. A drafter's mistake thus costs speed, nothing else.
     """
-    if tree.num_draft_tokens <= budget and all(0 <= token < vocab_size for token in tree.tokens[1:]):
+    if tree.num_draft_tokens <= room and all(0 <= token < vocab_size for token in tree.tokens[1:]):
         return tree
-    kept: dict[int, int] = {0: 0}
+    kept = [0]
     for node in range(1, tree.num_nodes):
-        fits = len(kept) <= budget and 0 <= tree.tokens[node] < vocab_size
+        fits = len(kept) <= room and 0 <= tree.tokens[node] < vocab_size
         if fits and tree.parents[node] in kept:
-            kept[node] = len(kept)
-    return DraftTree(
-        tokens=tuple(tree.tokens[node] for node in kept),
-        parents=tuple(-1 if node == 0 else kept[tree.parents[node]] for node in kept),
-        confidence=tuple(tree.confidence[node] for node in kept),
-    )
+            kept.append(node)
+    return tree.restricted(kept)

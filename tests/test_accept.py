@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from helpers.drafting import budgets
 
 from foredraft.accept import Accepted, walk
 from foredraft.sampling import Noise, SamplingParams, pick
@@ -91,7 +92,7 @@ def decode(model, drafter, prompt, params, num_tokens, *, budget=8, accept=walk)
     """Draft, verify and accept until there are `num_tokens` tokens; the last round may add some more."""
     request, run = Request(0, list(prompt), len(prompt), params), Run()
     while len(request.tokens) - len(prompt) < num_tokens:
-        (tree,) = drafter.propose([request], [budget])
+        (tree,) = drafter.propose([request], budgets(budget))
         accepted = accept(tree, target_of(model, request.tokens, tree, params))
         request.tokens.extend(accepted.tokens(tree))
         run.num_rounds += 1

@@ -18,7 +18,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "llm",
         "engine",
         "round",
-        "drafters verify planner testing",
+        "planner testing",
+        "drafters verify",
         "models",  # a decoder comes with its cache
         "cache",
         "kernels",

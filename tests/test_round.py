@@ -4,7 +4,7 @@ from helpers.engines import table_decoder
 
 from foredraft.drafters.base import Drafter
 from foredraft.planner import FixedPlanner
-from foredraft.round import RoundRequest, RoundResult, run_round
+from foredraft.round import RoundRequest, run_round
 from foredraft.sampling import SamplingParams
 from foredraft.testing import ScriptedDrafter, TableModel
 from foredraft.tree import DraftTree
@@ -24,15 +24,17 @@ def request(id: int = 0, prompt: list[int] = PROMPT, max_length: int = 100) -> R
     return RoundRequest(id, list(prompt), len(prompt), SamplingParams(seed=0), max_length, sequence)
 
 
-def play(drafter: Drafter, requests: list[RoundRequest], *, keep: int = 99, budget: int = 8) -> list[RoundResult]:
+def play(drafter: Drafter, requests: list[RoundRequest], *, keep: int = 99, budget: int = 8) -> list[tuple[int, int]]:
+    """Drafted and accepted tokens of each request."""
+
     def emit(request: RoundRequest, tokens: tuple[int, ...]) -> int:
         request.tokens.extend(tokens[:keep])
         return min(keep, len(tokens))
 
-    results = run_round(requests, drafter, FixedPlanner(budget), VERIFIER, emit)
+    report = run_round(requests, FixedPlanner(drafter, budget), VERIFIER, emit)
     for one in requests:
         assert one.sequence.tokens == one.tokens[:-1]
-    return results
+    return [(one.num_draft_tokens, one.num_accepted_tokens) for one in report.outcomes]
 
 
 class Tree(ScriptedDrafter):
@@ -58,7 +60,7 @@ def test_right_half_right_and_wrong_chains() -> None:
     ]:
         one = request()
         [result] = play(ScriptedDrafter([chain]), [one])
-        assert result == RoundResult(len(chain), accepted)
+        assert result == (len(chain), accepted)
         assert one.tokens == [*PROMPT, *SAID[: accepted + 1]]
         one.sequence.close()
 
@@ -77,7 +79,7 @@ def test_branches_move_to_where_they_belong() -> None:
     tokens = (WRONG, a, WRONG, (b + 1) % V, b, WRONG, c)
     one = request()
     [result] = play(Tree(tokens, (0, 0, 1, 2, 2, 3, 5)), [one])
-    assert result == RoundResult(7, 3)
+    assert result == (7, 3)
     assert one.tokens == [*PROMPT, *SAID[:4]]
     for _ in range(3):  # the table reads the cache: it would show what was left behind
         play(ScriptedDrafter([]), [one])
@@ -105,18 +107,18 @@ def test_a_request_may_end_anywhere_in_a_round() -> None:
     for keep in range(1, 6):
         one = request()
         [result] = play(ScriptedDrafter([SAID[:4]]), [one], keep=keep)
-        assert result == RoundResult(4, min(4, keep))
+        assert result == (4, min(4, keep))
         assert one.tokens == [*PROMPT, *SAID[:keep]]
 
 
 def test_the_drafter_is_asked_only_where_something_fits() -> None:
     drafter = ScriptedDrafter([SAID[:4]])
     one, two = request(0, max_length=4), request(1, max_length=4)
-    assert play(drafter, [one, two]) == [RoundResult(0, 0)] * 2
+    assert play(drafter, [one, two]) == [(0, 0)] * 2
     assert drafter.num_calls == 0
     assert drafter.observed == {0: (*PROMPT, SAID[0]), 1: (*PROMPT, SAID[0])}
     three, four = request(2, max_length=4), request(3, max_length=6)
-    assert play(ScriptedDrafter([SAID[:4]], obey_budget=False), [three, four]) == [RoundResult(0, 0), RoundResult(2, 2)]
+    assert play(ScriptedDrafter([SAID[:4]], obey_budget=False), [three, four]) == [(0, 0), (2, 2)]
 
 
 def test_ragged_drafts_keep_to_their_requests() -> None:
@@ -126,6 +128,6 @@ def test_ragged_drafts_keep_to_their_requests() -> None:
     script = {i: [tokens[: i % 4]] for i, tokens in enumerate(said)}
     requests = [request(i, prompt) for i, prompt in enumerate(prompts)]
     results = play(ScriptedDrafter(script), requests)
-    assert results == [RoundResult(i % 4, i % 4) for i in range(6)]
+    assert results == [(i % 4, i % 4) for i in range(6)]
     for one, tokens in zip(requests, said, strict=True):
         assert one.tokens[3:] == tokens[: one.id % 4 + 1]

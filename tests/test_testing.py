@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from helpers.drafting import budgets, unspeculated
 
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
@@ -57,19 +58,19 @@ def test_a_one_hot_model_leaves_no_choice():
 def test_the_script_is_played_a_round_at_a_time_for_each_request():
     drafter = ScriptedDrafter([[1, 2, 3], [], [-1, 99]])
     a, b = Request(0, [4, 5]), Request(1, [4, 6])
-    assert drafter.propose([a, b], [9, 2]) == [DraftTree.chain(5, (1, 2, 3)), DraftTree.chain(6, (1, 2))]
-    assert drafter.propose([b], [9]) == [DraftTree.chain(6)]
-    assert drafter.propose([b], [9]) == [DraftTree.chain(6, (-1, 99))]
-    assert drafter.propose([b, a], [9, 9]) == [DraftTree.chain(6), DraftTree.chain(5)]
+    assert drafter.propose([a, b], budgets(9, 2)) == [DraftTree.chain(5, (1, 2, 3)), DraftTree.chain(6, (1, 2))]
+    assert drafter.propose([b], budgets(9)) == [DraftTree.chain(6)]
+    assert drafter.propose([b], budgets(9)) == [DraftTree.chain(6, (-1, 99))]
+    assert drafter.propose([b, a], budgets(9, 9)) == [DraftTree.chain(6), DraftTree.chain(5)]
     drafter.forget(1)
-    assert drafter.propose([b], [0]) == [DraftTree.chain(6)]
+    assert drafter.propose([b], budgets(0)) == [DraftTree.chain(6)]
     assert drafter.num_calls == 5
     assert drafter.forgotten == [1]
 
 
 def test_a_script_can_differ_by_request_exceed_the_budget_and_be_checked():
     drafter = ScriptedDrafter({7: [[1, 2]]}, obey_budget=False)
-    assert drafter.propose([Request(7, [0, 3]), Request(8, [0, 3])], [1, 1]) == [
+    assert drafter.propose([Request(7, [0, 3]), Request(8, [0, 3])], budgets(1, 1)) == [
         DraftTree.chain(3, (1, 2)),
         DraftTree.chain(3),
     ]
@@ -80,7 +81,7 @@ def test_a_script_can_differ_by_request_exceed_the_budget_and_be_checked():
 def test_the_oracle_proposes_what_comes_next_and_stops_with_the_output():
     drafter = OracleDrafter({0: [10, 11, 12], 1: [20]})
     requests = [Request(0, [1, 2]), Request(1, [1, 2, 20]), Request(0, [1, 2, 10])]
-    assert drafter.propose(requests, [2, 5, 5]) == [
+    assert drafter.propose(requests, budgets(2, 5, 5)) == [
         DraftTree.chain(2, (10, 11)),
         DraftTree.chain(20),
         DraftTree.chain(10, (11, 12)),
@@ -89,7 +90,7 @@ def test_the_oracle_proposes_what_comes_next_and_stops_with_the_output():
 
 def test_the_wrong_drafter_proposes_the_least_likely_token():
     model = TableModel(vocab_size=16)
-    (tree,) = WrongDrafter(model).propose([Request(0, [1, 2])], [2])
+    (tree,) = WrongDrafter(model).propose([Request(0, [1, 2])], budgets(2))
     first = int(model.logits([1, 2]).argmin())
     assert tree == DraftTree.chain(2, (first, int(model.logits([1, 2, first]).argmin())))
 
@@ -97,17 +98,19 @@ def test_the_wrong_drafter_proposes_the_least_likely_token():
 def test_a_drafter_with_a_distribution_grows_the_shape_it_is_given_within_its_budget():
     drafter = DistDrafter(TableModel(vocab_size=16), (3, 2))
     request = Request(0, [1, 2], params=SamplingParams(temperature=1.0, seed=3))
-    (whole,) = drafter.propose([request], [100])
+    (whole,) = drafter.propose([request], budgets(100))
     assert whole.parents == (-1, 0, 0, 0, 1, 1, 2, 2, 3, 3)
     for budget in range(10):
-        (tree,) = drafter.propose([request], [budget])
+        (tree,) = drafter.propose([request], budgets(budget))
         assert (tree.tokens, tree.parents) == (whole.tokens[: budget + 1], whole.parents[: budget + 1])
 
 
 def test_drafters_note_what_they_are_told():
     drafter = DistDrafter(TableModel())
-    drafter.observe([Request(0, [1, 2]), Request(1, [3])])
-    drafter.observe([Request(0, [1, 2, 5])])
+    both = [Request(0, [1, 2]), Request(1, [3])]
+    drafter.observe(both, unspeculated(both))
+    later = [Request(0, [1, 2, 5])]
+    drafter.observe(later, unspeculated(later))
     assert drafter.observed == {0: (1, 2, 5), 1: (3,)}
     drafter.forget(0)
     assert drafter.observed == {1: (3,)}

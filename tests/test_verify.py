@@ -19,20 +19,20 @@ MODEL = TableModel(2, V, seed=4)
 def test_ids_outside_the_vocabulary_go_with_all_below_them() -> None:
     """Kind: an id equal to the vocabulary's size, or a padding -1, is looked up in the embedding."""
     tree = DraftTree((1, 2, -1, V, 5, 6, 7), (-1, 0, 0, 1, 2, 3, 1), (1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4))
-    kept = usable_part(tree, budget=10, vocab_size=V)
+    kept = usable_part(tree, room=10, vocab_size=V)
     assert kept == DraftTree((1, 2, 7), (-1, 0, 1), (1, 0.9, 0.4))
-    assert usable_part(DraftTree.chain(1, (2, V + 5, 3)), budget=9, vocab_size=V) == DraftTree.chain(1, (2,))
+    assert usable_part(DraftTree.chain(1, (2, V + 5, 3)), room=9, vocab_size=V) == DraftTree.chain(1, (2,))
 
 
 def test_what_is_sound_stays_as_it_is() -> None:
     tree = DraftTree((1, 2, 3), (-1, 0, 0))
-    assert usable_part(tree, budget=2, vocab_size=V) is tree
+    assert usable_part(tree, room=2, vocab_size=V) is tree
 
 
 def test_a_tree_beyond_its_budget_is_cut() -> None:
     tree = DraftTree((1, 2, 3, 4, 5), (-1, 0, 0, 1, 2))
     for budget in range(5):
-        assert usable_part(tree, budget=budget, vocab_size=V).tokens == (1, 2, 3, 4, 5)[: budget + 1]
+        assert usable_part(tree, room=budget, vocab_size=V).tokens == (1, 2, 3, 4, 5)[: budget + 1]
 
 
 @given(
@@ -47,7 +47,7 @@ def test_any_tree_becomes_usable(nodes: list[tuple[int, int]], budget: int) -> N
             tokens.append(token)
             parents.append(parent)
     tree = DraftTree(tuple(tokens), tuple(parents))
-    kept = usable_part(tree, budget=budget, vocab_size=V)
+    kept = usable_part(tree, room=budget, vocab_size=V)
     assert kept.tokens[0] == 3
     assert kept.num_draft_tokens <= budget
     assert all(0 <= token < V for token in kept.tokens)

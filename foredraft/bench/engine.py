@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foredraft.drafters.base import Drafter, RequestView
+from foredraft.drafters.base import Drafter, Outcome, RequestView
 from foredraft.errors import ForedraftError
 from foredraft.kernels.choose import choose_kernels
 from foredraft.kernels.native import NativeDecoder, NativeKernels
@@ -17,7 +17,7 @@ from foredraft.models.source import open_model
 from foredraft.planner import FixedPlanner
 from foredraft.round import RoundRequest, run_round
 from foredraft.sampling import SamplingParams
-from foredraft.tree import DraftTree
+from foredraft.tree import Budget, DraftTree
 from foredraft.verify import Verifier
 
 OUTSIDE = "outside"
@@ -37,19 +37,20 @@ class KnownText:
     """A drafter that proposes what it was told comes: every token is accepted."""
 
     name = "known"
+    free = True
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self._tokens = tuple(tokens)
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[DraftTree]:
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
         trees = []
         for request, budget in zip(requests, budgets, strict=True):
             length = len(request.tokens)
-            trees.append(DraftTree.chain(request.tokens[-1], self._tokens[length : length + budget]))
+            trees.append(DraftTree.chain(request.tokens[-1], self._tokens[length : length + budget.num_tokens]))
         return trees
 
-    def observe(self, requests: Sequence[RequestView]) -> None:
+    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
         """See `Drafter`."""
 
     def forget(self, request_id: int) -> None:
@@ -122,10 +123,10 @@ class MeasuredModel:
         return RoundCost(num_tokens, whole, {**parts, OUTSIDE: whole - sum(parts.values())})
 
     def _rounds(self, request: RoundRequest, drafter: Drafter, *, num_rounds: int, num_drafted: int) -> float:
-        planner = FixedPlanner(num_drafted)
+        planner = FixedPlanner(drafter, num_drafted)
         started = time.perf_counter()
         for _ in range(num_rounds):
-            run_round([request], drafter, planner, self._verifier, _keep_all)
+            run_round([request], planner, self._verifier, _keep_all)
         return time.perf_counter() - started
 
     def _request(self, num_tokens: int) -> RoundRequest:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foredraft.drafters.base import Drafter, RequestView
+from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, RequestView
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
@@ -19,7 +19,7 @@ from foredraft.models.source import open_model
 from foredraft.models.store import is_model_reference, resolve
 from foredraft.text import Tokenizer, first_difference, load_tokenizer
 
-__all__ = ["DraftOptions", "Drafter", "RequestView", "make_drafter"]
+__all__ = ["CostlyDrafter", "DraftOptions", "Drafter", "Outcome", "RequestView", "make_drafter"]
 
 _NAMES = ("auto", "none", "lookup")
 
@@ -29,25 +29,17 @@ LARGE_VOCABULARY = 65536
 NUM_FREQUENT_TOKENS = 32768
 
 
-NUM_LOOKUP_TOKENS = 4
-NUM_MODEL_TOKENS = 6
-"""Most tokens of a draft where no number was asked for. A model stops where it is unsure; lookup cannot tell."""
-MIN_SURVIVAL = 0.5
-
-
 @dataclass(frozen=True)
 class DraftOptions:
     """What drafters are made with.
 
     target: the target's tokenizer. kernels: what a drafter's model computes with.
-    num_draft_tokens: most tokens drafted in a round; None: each drafter's own number.
     vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary, and 32768
     of one larger than 65536.
     """
 
     target: Tokenizer
     kernels: Kernels
-    num_draft_tokens: int | None = None
     vocab_size: int | None = None
 
 
@@ -77,7 +69,7 @@ def make_drafter(names: Sequence[str], options: DraftOptions) -> tuple[Drafter, 
 
 def _make_one(name: str, options: DraftOptions) -> Drafter:
     if name == "lookup":
-        return LookupDrafter(max_draft_tokens=options.num_draft_tokens or NUM_LOOKUP_TOKENS)
+        return LookupDrafter()
     if not is_model_reference(name):
         raise OptionError(f"unknown draft {name!r}: give {', '.join(_NAMES)} or a model")
     path = resolve(name)
@@ -91,8 +83,6 @@ def _make_one(name: str, options: DraftOptions) -> Drafter:
         vocab_size=vocab_size,
         token_ids=token_ids,
         name=f"model:{stem}",
-        max_draft_tokens=options.num_draft_tokens or NUM_MODEL_TOKENS,
-        min_survival=MIN_SURVIVAL,
     )
 
 

@@ -1,10 +1,12 @@
 """What a drafter is: it proposes trees, and is told what became of the requests."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from foredraft.kernels.operations import Floats
 from foredraft.sampling import SamplingParams
-from foredraft.tree import DraftTree
+from foredraft.tree import Budget, DraftTree
 
 
 class RequestView(Protocol):
@@ -27,19 +29,65 @@ class RequestView(Protocol):
         """With a seed, so that a drafter can draw with the target's own noise."""
 
 
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of one request's tree in a round.
+
+    tree: as it was verified, which may be less than was proposed, or not this drafter's proposal at all.
+    path: the nodes accepted and kept, from the root's child down, without the root.
+    logits_NV: the target's logits after each node of the tree, whether it was accepted or not. A view that is valid
+    until the drafter's `observe` returns.
+    """
+
+    tree: DraftTree
+    path: tuple[int, ...]
+    logits_NV: Floats
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """Tokens verified."""
+        return self.tree.num_draft_tokens
+
+    @property
+    def num_accepted_tokens(self) -> int:
+        """Of those, accepted and kept; the bonus does not count."""
+        return len(self.path)
+
+
 class Drafter(Protocol):
-    """Proposes what the target may say next. A wrong proposal costs time, never correctness."""
+    """Proposes what the target may say next. A wrong proposal costs time, never correctness.
+
+    name: as it is asked for and reported.
+    free: whether proposing costs next to nothing beside a forward pass, so that it may be asked in every round.
+    """
 
     name: str
+    free: bool
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[DraftTree]:
-        """For each request a tree whose root is its last token, with at most its budget of drafted tokens."""
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+        """For each request a tree whose root is its last token, with at most its budget of drafted tokens.
 
-    def observe(self, requests: Sequence[RequestView]) -> None:
-        """Called after a commit: the tokens now hold what was accepted, and the bonus."""
+        Not every request that runs is among them in every round.
+        """
+
+    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
+        """Called after every round: the tokens now hold what was accepted, and the bonus, up to the request's end.
+
+        The requests are all that took part, whether this drafter was asked for them or not.
+        """
 
     def forget(self, request_id: int) -> None:
-        """The request has ended; drop what was kept for it."""
+        """The request has ended; drop what was kept for it. It may never have been proposed for."""
+
+
+class CostlyDrafter(Drafter, Protocol):
+    """A drafter with a model of its own: reading costs it time, and so does every step."""
+
+    def num_unread(self, request: RequestView) -> int:
+        """Tokens of the request it has to read before it can draft; 0 or 1 where it keeps up."""
+
+    def time_step(self, *, num_tokens: int, context: int) -> float:
+        """Seconds of one pass of its model over `num_tokens` tokens behind `context` cached ones."""
 
 
 def no_draft(request: RequestView) -> DraftTree:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from foredraft.drafters.base import Drafter, RequestView, no_draft
-from foredraft.tree import DraftTree
+from foredraft.drafters.base import Drafter, Outcome, RequestView, no_draft
+from foredraft.tree import Budget, DraftTree
 
 
 class FirstDrafter:
@@ -12,11 +12,12 @@ class FirstDrafter:
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = drafters
         self.name = ",".join(drafter.name for drafter in drafters)
+        self.free = all(drafter.free for drafter in drafters)
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[DraftTree]:
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
         trees = {request.id: no_draft(request) for request in requests}
-        open_ = [(r, b) for r, b in zip(requests, budgets, strict=True) if b > 0]
+        open_ = [(r, b) for r, b in zip(requests, budgets, strict=True) if b.num_tokens > 0]
         for drafter in self._drafters:
             if not open_:
                 break
@@ -25,10 +26,10 @@ class FirstDrafter:
             open_ = [(r, b) for r, b in open_ if not trees[r.id].num_draft_tokens]
         return [trees[request.id] for request in requests]
 
-    def observe(self, requests: Sequence[RequestView]) -> None:
+    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
         """See `Drafter`."""
         for drafter in self._drafters:
-            drafter.observe(requests)
+            drafter.observe(requests, outcomes)
 
     def forget(self, request_id: int) -> None:
         """See `Drafter`."""

@@ -5,8 +5,8 @@ Source: Saxena, "Prompt Lookup Decoding" (2023); the index is ours, and grows wi
 
 from collections.abc import Sequence
 
-from foredraft.drafters.base import RequestView, no_draft
-from foredraft.tree import DraftTree
+from foredraft.drafters.base import Outcome, RequestView, no_draft
+from foredraft.tree import Budget, DraftTree
 
 LONGEST_MATCH = 5
 SHORTEST_MATCH = 2
@@ -16,19 +16,18 @@ class LookupDrafter:
     """Finds the longest match of the last 5 to 2 tokens, most recent first, in prompt and output.
 
     Time per round does not depend on the length of the text: every n-gram's last place is in a table.
-    max_draft_tokens: most tokens of a draft, besides the budget.
     """
 
     name = "lookup"
+    free = True
 
-    def __init__(self, *, max_draft_tokens: int | None = None) -> None:
-        self._max_draft_tokens = max_draft_tokens
+    def __init__(self) -> None:
         self._indexes: dict[int, _NgramIndex] = {}
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[DraftTree]:
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
         return [
-            self._propose_one(request, budget) if budget > 0 else no_draft(request)
+            self._propose_one(request, budget.num_tokens) if budget.num_tokens > 0 else no_draft(request)
             for request, budget in zip(requests, budgets, strict=True)
         ]
 
@@ -38,13 +37,12 @@ class LookupDrafter:
         length, start = index.find(request.tokens)
         if not length:
             return no_draft(request)
-        most = budget if self._max_draft_tokens is None else min(budget, self._max_draft_tokens)
-        drafted = _copied(request.tokens, start, most)
+        drafted = _copied(request.tokens, start, budget)
         # Longer matches are right more often; the true chance is for a planner to learn.
         confidence = 1.0 - 1.0 / (length + 1)
         return DraftTree.chain(request.tokens[-1], drafted, (confidence,) * len(drafted))
 
-    def observe(self, requests: Sequence[RequestView]) -> None:
+    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
         """Nothing to do: the index follows the text at the next proposal."""
 
     def forget(self, request_id: int) -> None:

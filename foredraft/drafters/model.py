@@ -5,17 +5,16 @@ drafter draws with the noise of the target (coupled sampling, see `foredraft.sam
 both choose.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from foredraft.cache import CacheSequence
-from foredraft.drafters.base import RequestView, no_draft
+from foredraft.drafters.base import Outcome, RequestView, no_draft
 from foredraft.kernels.batch import Ints
 from foredraft.models.cached_decoder import CachedDecoder, Entry
-from foredraft.tree import DraftTree
+from foredraft.tree import Budget, DraftTree
 
 
 @dataclass
@@ -24,9 +23,10 @@ class _Growing:
 
     request: RequestView
     sequence: CacheSequence
-    budget: int
+    budget: Budget
     drafted: list[int] = field(default_factory=list)
     confidence: list[float] = field(default_factory=list)
+    survival: float = 1.0
     stopped: bool = False
 
     @property
@@ -45,15 +45,11 @@ class _Known:
 
 
 class ModelDrafter:
-    """Proposes chains that a model finds likely.
+    """Proposes chains that a model finds likely. A `CostlyDrafter`.
 
     decoder: the drafter's model. vocab_size: the real tokens it shares with the target; others are never proposed.
     token_ids: the tokens that its logits belong to, in rising order and all real, where some were left out to make
     the drafter cheaper; None: the i-th logit is token i's.
-    max_draft_tokens: most tokens of a draft, besides the budget.
-    min_survival: a greedy chain ends before the first token that, by the drafter's own probabilities, is less likely
-    than this to be on the accepted path: a step of the drafter that is mostly in vain costs more than it can save. (Of
-    sampled tokens the probability says little: the target draws with the same noise, and often the same token.)
     """
 
     def __init__(
@@ -63,26 +59,21 @@ class ModelDrafter:
         vocab_size: int,
         token_ids: Ints | None = None,
         name: str = "model",
-        max_draft_tokens: int | None = None,
-        min_survival: float = 0.0,
     ) -> None:
         self.name = name
+        self.free = False
         self._decoder = decoder
         self._token_ids = np.arange(vocab_size, dtype=np.int32) if token_ids is None else token_ids
-        self._max_draft_tokens = max_draft_tokens
-        self._min_survival = min_survival
         self._known: dict[int, _Known] = {}
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[DraftTree]:
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`. Requests beyond the context of the model get no draft."""
         chains: dict[int, _Growing] = {}
         for request, budget in zip(requests, budgets, strict=True):
-            usable = min(budget, self._decoder.config.context_length - len(request.tokens))
-            if self._max_draft_tokens is not None:
-                usable = min(usable, self._max_draft_tokens)
+            usable = min(budget.num_tokens, self._decoder.config.context_length - len(request.tokens))
             if usable > 0 and self._can_read(request):
-                chains[request.id] = _Growing(request, self._catch_up(request), usable)
-        while growing := [c for c in chains.values() if not c.stopped and len(c.drafted) < c.budget]:
+                chains[request.id] = _Growing(request, self._catch_up(request), replace(budget, num_tokens=usable))
+        while growing := [c for c in chains.values() if not c.stopped and len(c.drafted) < c.budget.num_tokens]:
             self._grow(growing)
         return [
             DraftTree.chain(
@@ -133,13 +124,23 @@ class ModelDrafter:
             )
             index = int(np.searchsorted(self._token_ids, token))
             confidence = self._decoder.kernels.token_probability(row, index, params.temperature)
-            if params.greedy and confidence * math.prod(chain.confidence) < self._min_survival:
+            chain.survival *= chain.budget.chance(confidence, len(chain.drafted) + 1)
+            if chain.survival < chain.budget.min_survival:
                 chain.stopped = True
                 continue
             chain.drafted.append(token)
             chain.confidence.append(confidence)
 
-    def observe(self, requests: Sequence[RequestView]) -> None:
+    def num_unread(self, request: RequestView) -> int:
+        """See `CostlyDrafter`."""
+        known = self._known.get(request.id)
+        return len(request.tokens) - 1 - (known.num_agreed if known else 0)
+
+    def time_step(self, *, num_tokens: int, context: int) -> float:
+        """See `CostlyDrafter`."""
+        return self._decoder.time_forward(num_tokens=num_tokens, context=context)
+
+    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
         """Nothing to do: the cache is brought in line at the next proposal."""
 
     def forget(self, request_id: int) -> None:

@@ -4,8 +4,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from foredraft.drafters import Outcome
 from foredraft.engine.completion import Completion, FinishReason, Speculation, Timings, Usage
-from foredraft.round import RoundRequest, RoundResult
+from foredraft.round import RoundRequest
 from foredraft.sampling import SamplingParams, StopStrings
 from foredraft.text import Detokenizer, Tokenizer
 
@@ -19,14 +20,14 @@ class SpeculationCounts:
     num_accepted_tokens: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
 
-    def add(self, result: RoundResult) -> None:
+    def add(self, outcome: Outcome) -> None:
         """Count one round."""
         self.num_rounds += 1
-        self.num_draft_tokens += result.num_draft_tokens
-        self.num_accepted_tokens += result.num_accepted_tokens
-        missing = result.num_draft_tokens - len(self.accepted_per_position)
+        self.num_draft_tokens += outcome.num_draft_tokens
+        self.num_accepted_tokens += outcome.num_accepted_tokens
+        missing = outcome.num_draft_tokens - len(self.accepted_per_position)
         self.accepted_per_position.extend([0] * missing)
-        for position in range(result.num_accepted_tokens):
+        for position in range(outcome.num_accepted_tokens):
             self.accepted_per_position[position] += 1
 
 
@@ -48,6 +49,8 @@ class Request:
         self.round: RoundRequest | None = None
         """Set once the prompt has been read."""
         self.finish_reason: FinishReason | None = None
+        self.reason = ""
+        """Why it was drafted for as it was; set at its end."""
         self.failed = False
         """Given up without an answer."""
         self.num_cached_prompt_tokens = 0
@@ -106,7 +109,7 @@ class Request:
         self._taken = end
         return "".join(self._text[begin[0] : end[0]]), tuple(self._output[begin[1] : end[1]])
 
-    def completion(self, *, methods: Sequence[str], reason: str, load_s: float) -> Completion:
+    def completion(self, *, methods: Sequence[str], load_s: float) -> Completion:
         """The finished answer."""
         assert self.finish_reason is not None
         return Completion(
@@ -129,6 +132,6 @@ class Request:
                 num_accepted_tokens=self.counts.num_accepted_tokens,
                 num_emitted_tokens=len(self._output),
                 accepted_per_position=tuple(self.counts.accepted_per_position),
-                reason=reason,
+                reason=self.reason,
             ),
         )

@@ -6,10 +6,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from foredraft.drafters import Drafter
 from foredraft.engine.request import Request
 from foredraft.errors import ContextLengthError, ForedraftError, OptionError
-from foredraft.planner import FixedPlanner
+from foredraft.planner import Planner
 from foredraft.round import RoundRequest, run_round
 from foredraft.sampling import SamplingParams
 from foredraft.text import Tokenizer
@@ -28,8 +27,7 @@ class Engine:
     def __init__(
         self,
         verifier: Verifier,
-        drafter: Drafter,
-        planner: FixedPlanner,
+        planner: Planner,
         tokenizer: Tokenizer,
         *,
         context_length: int,
@@ -37,7 +35,6 @@ class Engine:
     ) -> None:
         self.context_length = context_length
         self._verifier = verifier
-        self._drafter = drafter
         self._planner = planner
         self._tokenizer = tokenizer
         self._max_running = max_running
@@ -147,9 +144,9 @@ class Engine:
     def _round(self) -> None:
         requests = list(self._running.values())
         rounds = [request.round for request in requests if request.round is not None]
-        results = run_round(rounds, self._drafter, self._planner, self._verifier, self._emit)
-        for request, result in zip(requests, results, strict=True):
-            request.counts.add(result)
+        report = run_round(rounds, self._planner, self._verifier, self._emit)
+        for request, outcome in zip(requests, report.outcomes, strict=True):
+            request.counts.add(outcome)
             if request.finished:
                 self._take_out(request)
 
@@ -169,4 +166,5 @@ class Engine:
             self._waiting.remove(request)
         if self._running.pop(request.id, None) is not None and request.round is not None:
             request.round.sequence.close()
-            self._drafter.forget(request.id)
+            request.reason = self._planner.reason(request.id)
+            self._planner.forget(request.id)

@@ -1,28 +1,41 @@
-"""The plainest plan: the same number of drafted tokens in every round."""
+"""The plainest plan: one drafter, and the same number of drafted tokens in every round."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
-
-class Planned(Protocol):
-    """What a plan depends on."""
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """Prompt and output so far."""
-
-    @property
-    def max_length(self) -> int:
-        """Most tokens the request can come to."""
+from foredraft.drafters.base import Drafter, Outcome, no_draft
+from foredraft.planner.base import Planned, RoundTimes, room
+from foredraft.tree import Budget, DraftTree
 
 
 class FixedPlanner:
     """A budget of `num_draft_tokens`, less where a request is about to end."""
 
-    def __init__(self, num_draft_tokens: int) -> None:
-        self.num_draft_tokens = num_draft_tokens
+    def __init__(self, drafter: Drafter, num_draft_tokens: int, *, reason: str = "asked for") -> None:
+        self._drafter = drafter
+        self._num_draft_tokens = num_draft_tokens
+        self._reason = reason
 
-    def budgets(self, requests: Sequence[Planned]) -> list[int]:
-        """Most drafted tokens for each request. The bonus takes one of the tokens a request still may have."""
-        rooms = [request.max_length - len(request.tokens) - 1 for request in requests]
-        return [max(0, min(self.num_draft_tokens, room)) for room in rooms]
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """See `Planner`."""
+        return tuple(self._drafter.name.split(","))
+
+    def draft(self, requests: Sequence[Planned]) -> list[DraftTree]:
+        """See `Planner`. The drafter is asked only where something fits."""
+        budgets = [min(self._num_draft_tokens, room(request)) for request in requests]
+        if not any(budgets):
+            return [no_draft(request) for request in requests]
+        trees = self._drafter.propose(requests, [Budget(budget) for budget in budgets])
+        return [tree.cut(budget) for tree, budget in zip(trees, budgets, strict=True)]
+
+    def observe(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
+        """See `Planner`."""
+        self._drafter.observe(requests, outcomes)
+
+    def forget(self, request_id: int) -> None:
+        """See `Planner`."""
+        self._drafter.forget(request_id)
+
+    def reason(self, request_id: int) -> str:
+        """See `Planner`."""
+        return self._reason

@@ -5,57 +5,37 @@ propose), `observed` (request id to the tokens last seen) and `forgotten` (reque
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
+from foredraft.drafters.base import Outcome, RequestView
 from foredraft.sampling.noise import Noise
-from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.pick import top_perturbed
 from foredraft.testing.table_model import TableModel
-from foredraft.tree import DraftTree
-
-
-class Request(Protocol):
-    """What a drafter sees of a request."""
-
-    @property
-    def id(self) -> int:
-        """Stays the same from round to round."""
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """Prompt and output so far; the last one is the root."""
-
-    @property
-    def num_prompt_tokens(self) -> int:
-        """How many of the tokens are the prompt."""
-
-    @property
-    def params(self) -> SamplingParams:
-        """With a seed, if anything is to be sampled."""
+from foredraft.tree import Budget, DraftTree
 
 
 class _Double:
     """The bookkeeping that all doubles share."""
 
     name = "double"
+    free = True
 
     def __init__(self) -> None:
         self.num_calls = 0
         self.observed: dict[int, tuple[int, ...]] = {}
         self.forgotten: list[int] = []
 
-    def propose(self, requests: Sequence[Request], budgets: Sequence[int]) -> list[DraftTree]:
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """One tree for each request, of at most its budget of drafted tokens."""
         self.num_calls += 1
-        return [self.draft(request, budget) for request, budget in zip(requests, budgets, strict=True)]
+        return [self.draft(request, budget.num_tokens) for request, budget in zip(requests, budgets, strict=True)]
 
-    def draft(self, request: Request, budget: int) -> DraftTree:
+    def draft(self, request: RequestView, budget: int) -> DraftTree:
         """The tree for one request."""
         raise NotImplementedError
 
-    def observe(self, requests: Sequence[Request]) -> None:
+    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
         """Note the tokens of each request after a commit."""
         self.observed.update({request.id: tuple(request.tokens) for request in requests})
 
@@ -92,7 +72,7 @@ class ScriptedDrafter(_Double):
         if vocab_size is not None and not all(0 <= token < vocab_size for token in tokens):
             raise ValueError(f"the script holds tokens outside the vocabulary of {vocab_size}")
 
-    def draft(self, request: Request, budget: int) -> DraftTree:
+    def draft(self, request: RequestView, budget: int) -> DraftTree:
         """The chain of this request's next round."""
         script = self._rounds.get(request.id, ()) if isinstance(self._rounds, Mapping) else self._rounds
         index = self._next_round.get(request.id, 0)
@@ -119,7 +99,7 @@ class OracleDrafter(_Double):
         super().__init__()
         self._outputs = outputs
 
-    def draft(self, request: Request, budget: int) -> DraftTree:
+    def draft(self, request: RequestView, budget: int) -> DraftTree:
         """The next tokens of the known output, as many as the budget allows."""
         output = self._outputs[request.id] if isinstance(self._outputs, Mapping) else self._outputs
         num_output = len(request.tokens) - request.num_prompt_tokens
@@ -136,7 +116,7 @@ class WrongDrafter(_Double):
         super().__init__()
         self._target = target
 
-    def draft(self, request: Request, budget: int) -> DraftTree:
+    def draft(self, request: RequestView, budget: int) -> DraftTree:
         """A chain of wrong tokens, as long as the budget allows."""
         sequence = list(request.tokens)
         for _ in range(budget):
@@ -160,7 +140,7 @@ class DistDrafter(_Double):
         super().__init__()
         self._model, self._shape = model, tuple(shape)
 
-    def draft(self, request: Request, budget: int) -> DraftTree:
+    def draft(self, request: RequestView, budget: int) -> DraftTree:
         """A tree of the given shape, or its first nodes."""
         nodes = [(request.tokens[-1], -1)]
         paths: list[tuple[int, ...]] = [()]
@@ -178,7 +158,7 @@ class DistDrafter(_Double):
         tokens, parents = zip(*nodes, strict=True)
         return DraftTree(tokens=tokens, parents=parents)
 
-    def _children(self, request: Request, path: tuple[int, ...], num_children: int) -> tuple[int, ...]:
+    def _children(self, request: RequestView, path: tuple[int, ...], num_children: int) -> tuple[int, ...]:
         sequence, params = [*request.tokens, *path], request.params
         noise = None if params.seed is None else Noise(params.seed, 0, len(sequence))
         return top_perturbed(self._model.logits(sequence), params, noise, num_children)

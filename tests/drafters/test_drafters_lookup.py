@@ -1,6 +1,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from helpers.drafting import budgets, unspeculated
 
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LONGEST_MATCH, SHORTEST_MATCH, LookupDrafter
@@ -18,7 +19,7 @@ class View:
 
 
 def draft(tokens: list[int], budget: int = 4) -> tuple[int, ...]:
-    [tree] = LookupDrafter().propose([View(tokens)], [budget])
+    [tree] = LookupDrafter().propose([View(tokens)], budgets(budget))
     assert tree.is_chain
     assert tree.tokens[0] == tokens[-1]
     return tree.tokens[1:]
@@ -30,11 +31,6 @@ def test_what_followed_last_time() -> None:
     assert draft([7, 1, 2, 3, 8, 1, 2, 4, 7, 1, 2]) == (3, 8, 1, 2)  # but a longer match before that
     assert draft([1, 2, 3, 4, 5, 1, 2], budget=1) == (3,)
     assert draft([1, 2, 3, 4, 5, 1, 2], budget=0) == ()
-
-
-def test_a_limit_of_its_own() -> None:
-    [tree] = LookupDrafter(max_draft_tokens=2).propose([View([1, 2, 3, 4, 5, 1, 2])], [4])
-    assert tree.tokens == (2, 3, 4)
 
 
 def test_nothing_where_nothing_was() -> None:
@@ -70,22 +66,22 @@ def test_the_index_finds_what_a_search_finds() -> None:
         view = View(random.integers(4, size=random.integers(1, 30)).tolist())
         for _ in range(25):
             budget = int(random.integers(7))
-            [tree] = drafter.propose([view], [budget])
+            [tree] = drafter.propose([view], budgets(budget))
             assert tree.tokens[1:] == expected(view.tokens, budget)
             assert all(0 < confidence < 1 for confidence in tree.confidence[1:])
             view.tokens.extend(random.integers(4, size=random.integers(1, 6)).tolist())
-            drafter.observe([view])
+            drafter.observe([view], unspeculated([view]))
 
 
 def test_requests_do_not_share() -> None:
     """Kind: the text of one request drafts for another, at the same time or after it."""
     drafter = LookupDrafter()
     one, two = View([1, 2, 3, 1, 2], id=1), View([4, 1, 2], id=2)
-    trees = drafter.propose([one, two], [3, 3])
+    trees = drafter.propose([one, two], budgets(3, 3))
     assert [tree.num_draft_tokens for tree in trees] == [3, 0]
     drafter.forget(1)
     drafter.forget(1)
-    [tree] = drafter.propose([View([9, 1, 2], id=1)], [3])
+    [tree] = drafter.propose([View([9, 1, 2], id=1)], budgets(3))
     assert tree.num_draft_tokens == 0
 
 
@@ -93,17 +89,17 @@ def test_the_table_grows_with_the_text_alone() -> None:
     """Kind: the search takes longer the longer the text is."""
     drafter = LookupDrafter()
     view = View(list(range(20_000)))
-    drafter.propose([view], [4])
+    drafter.propose([view], budgets(4))
     index = drafter._indexes[0]
     before = len(index._ends)
     view.tokens.extend(range(30_000, 30_005))
-    drafter.propose([view], [4])
+    drafter.propose([view], budgets(4))
     assert len(index._ends) - before == 5 * (LONGEST_MATCH - SHORTEST_MATCH + 1)
 
 
 def test_no_drafter_proposes_nothing() -> None:
     drafter = NoDrafter()
-    [tree] = drafter.propose([View([1, 2])], [4])
+    [tree] = drafter.propose([View([1, 2])], budgets(4))
     assert (tree.tokens, drafter.name) == ((2,), "none")
 
 
@@ -113,13 +109,13 @@ def test_the_first_with_a_proposal_is_taken() -> None:
     drafter = FirstDrafter([one, two])
     assert drafter.name == "scripted,scripted"
     views = [View([1, 2], id=1), View([3, 4], id=2), View([5, 6], id=3)]
-    chains = [[tree.tokens for tree in drafter.propose(views, [4, 4, 4])] for _ in range(3)]
+    chains = [[tree.tokens for tree in drafter.propose(views, budgets(4, 4, 4))] for _ in range(3)]
     assert chains == [
         [(2, 7), (4, 9, 9), (6,)],
         [(2, 8), (4,), (6,)],
         [(2, 7), (4,), (6,)],
     ]
-    drafter.observe(views)
+    drafter.observe(views, unspeculated(views))
     drafter.forget(1)
     assert one.forgotten == two.forgotten == [1]
     assert set(one.observed) == set(two.observed) == {2, 3}
@@ -127,6 +123,6 @@ def test_the_first_with_a_proposal_is_taken() -> None:
 
 def test_no_budget_asks_nobody() -> None:
     one = ScriptedDrafter([[7]])
-    trees = FirstDrafter([one]).propose([View([1, 2]), View([3], id=1)], [0, 0])
+    trees = FirstDrafter([one]).propose([View([1, 2]), View([3], id=1)], budgets(0, 0))
     assert [tree.tokens for tree in trees] == [(2,), (3,)]
     assert one.num_calls == 0

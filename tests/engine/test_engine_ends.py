@@ -31,7 +31,7 @@ def answer(
 
 
 def completion(request: Request) -> Completion:
-    return request.completion(methods=["x"], reason="because", load_s=1.5)
+    return request.completion(methods=["x"], load_s=1.5)
 
 
 def first_place(token: int) -> int:

@@ -24,7 +24,7 @@ from foredraft.drafters.model import ModelDrafter
 from foredraft.engine import Engine
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
-from foredraft.tree import DraftTree
+from foredraft.tree import Budget, DraftTree
 
 V = 40
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -42,13 +42,14 @@ class RandomTrees:
     """Trees of random shape, some nodes right, some wrong, some not even in the vocabulary."""
 
     name = "random"
+    free = True
 
     def __init__(self, model: TableModel, seed: int) -> None:
         self._model = model
         self._random = np.random.default_rng(seed)
 
-    def propose(self, requests: Sequence, budgets: Sequence[int]) -> list[DraftTree]:
-        return [self._tree(request, budget) for request, budget in zip(requests, budgets, strict=True)]
+    def propose(self, requests: Sequence, budgets: Sequence[Budget]) -> list[DraftTree]:
+        return [self._tree(request, budget.num_tokens) for request, budget in zip(requests, budgets, strict=True)]
 
     def _tree(self, request: object, budget: int) -> DraftTree:
         random = self._random
@@ -67,7 +68,7 @@ class RandomTrees:
                 paths.append([*paths[parent], token])
         return DraftTree(tuple(tokens), tuple(parents))
 
-    def observe(self, requests: Sequence) -> None:
+    def observe(self, requests: Sequence, outcomes: Sequence) -> None:
         pass
 
     def forget(self, request_id: int) -> None:
@@ -151,7 +152,7 @@ def model_drafter(kind: str, family: str) -> Drafter:
     itself = ModelDrafter(tiny_decoder(family), vocab_size=VOCAB_SIZE)
     other = ModelDrafter(tiny_decoder(family, seed=1), vocab_size=VOCAB_SIZE)
     unlike = ModelDrafter(tiny_decoder("llama" if family != "llama" else "qwen3", seed=2), vocab_size=VOCAB_SIZE)
-    unsure = ModelDrafter(tiny_decoder(family), vocab_size=VOCAB_SIZE, min_survival=0.1)
+    unsure = ModelDrafter(tiny_decoder(family, seed=3), vocab_size=VOCAB_SIZE)
     first = FirstDrafter([LookupDrafter(), itself])
     return {"itself": itself, "other": other, "unlike": unlike, "unsure": unsure, "first": first}[kind]
 

@@ -344,9 +344,15 @@ def test_a_request_may_be_released_in_the_middle_of_a_step() -> None:
         draft = drafter.draft
 
         def draft_and_release(
-            request: Any, budget: int, draft: Any = draft, left: Any = left, at: int = at, engine: Any = engine
+            request: Any,
+            budget: int,
+            own: Any = drafter,
+            draft: Any = draft,
+            left: Any = left,
+            at: int = at,
+            engine: Any = engine,
         ) -> DraftTree:
-            if engine._drafter._drafter.num_calls == at:
+            if own.num_calls == at:
                 engine.release(left)
             return draft(request, budget)
 

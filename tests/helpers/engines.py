@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foredraft.drafters.base import Drafter
+from foredraft.drafters.base import Drafter, Outcome
 from foredraft.drafters.none import NoDrafter
 from foredraft.engine import Engine, Request
 from foredraft.kernels.batch import BLOCK_POSITIONS, Batch
@@ -24,7 +24,7 @@ from foredraft.round import RoundRequest
 from foredraft.sampling import SamplingParams
 from foredraft.testing import TableModel
 from foredraft.text import Tokenizer, load_tokenizer
-from foredraft.tree import DraftTree
+from foredraft.tree import Budget, DraftTree
 from foredraft.verify import Verifier
 from helpers.tiny import TinyModel
 
@@ -124,16 +124,16 @@ class Checked:
     """Passes everything on to a drafter, and checks after each round that cache and tokens agree."""
 
     def __init__(self, drafter: Drafter) -> None:
-        self.name = drafter.name
+        self.name, self.free = drafter.name, drafter.free
         self._drafter = drafter
 
-    def propose(self, requests: Sequence[RoundRequest], budgets: Sequence[int]) -> list[DraftTree]:
+    def propose(self, requests: Sequence[RoundRequest], budgets: Sequence[Budget]) -> list[DraftTree]:
         self.check(requests)
         return self._drafter.propose(requests, budgets)
 
-    def observe(self, requests: Sequence[RoundRequest]) -> None:
+    def observe(self, requests: Sequence[RoundRequest], outcomes: Sequence[Outcome]) -> None:
         self.check(requests)
-        self._drafter.observe(requests)
+        self._drafter.observe(requests, outcomes)
 
     def forget(self, request_id: int) -> None:
         self._drafter.forget(request_id)
@@ -158,8 +158,7 @@ def make_engine(
     tokenizer = tokenizer or tiny_tokenizer()
     return Engine(
         Verifier(decoder, min(decoder.config.vocab_size, tokenizer.vocab_size)),
-        Checked(drafter or NoDrafter()),
-        FixedPlanner(num_draft_tokens),
+        FixedPlanner(Checked(drafter or NoDrafter()), num_draft_tokens),
         tokenizer,
         context_length=context_length or decoder.config.context_length,
         max_running=max_running,
@@ -187,10 +186,10 @@ def run(
 
 def result(request: Request) -> tuple[object, ...]:
     """What must not depend on drafting: tokens, text, why it ended, usage."""
-    done = request.completion(methods=["x"], reason="", load_s=0.0)
+    done = request.completion(methods=["x"], load_s=0.0)
     return done.token_ids, done.text, done.finish_reason, done.usage
 
 
 def output(request: Request) -> list[int]:
     """The tokens produced."""
-    return list(request.completion(methods=["x"], reason="", load_s=0.0).token_ids)
+    return list(request.completion(methods=["x"], load_s=0.0).token_ids)

@@ -1,17 +1,22 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from foredraft.planner import FixedPlanner
+from foredraft.sampling import SamplingParams
+from foredraft.testing import OracleDrafter
 
 
 @dataclass
 class Planned:
     tokens: list[int]
     max_length: int
+    id: int = 0
+    num_prompt_tokens: int = 1
+    params: SamplingParams = field(default_factory=SamplingParams)
 
 
 def test_the_bonus_needs_room_too() -> None:
     """Kind: more is drafted than the request may still say."""
-    planner = FixedPlanner(3)
+    planner = FixedPlanner(OracleDrafter(list(range(20))), 3)
     requests = [Planned([0] * length, 10) for length in range(3, 12)]
-    assert planner.budgets(requests) == [3, 3, 3, 3, 2, 1, 0, 0, 0]
-    assert planner.budgets([]) == []
+    assert [tree.num_draft_tokens for tree in planner.draft(requests)] == [3, 3, 3, 3, 2, 1, 0, 0, 0]
+    assert planner.draft([]) == []

@@ -1,0 +1,20 @@
+"""Short ways to ask drafters and to tell them what happened."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from foredraft.drafters.base import Outcome, RequestView
+from foredraft.tree import Budget, DraftTree
+
+
+def budgets(*numbers: int) -> list[Budget]:
+    """A budget of so many tokens for each request, with no other limit."""
+    return [Budget(number) for number in numbers]
+
+
+def unspeculated(requests: Sequence[RequestView], vocab_size: int = 1) -> list[Outcome]:
+    """Outcomes of a round in which nothing was drafted. The logits are those of a target that is sure of nothing."""
+    return [
+        Outcome(DraftTree.chain(request.tokens[-1]), (), np.zeros((1, vocab_size), np.float32)) for request in requests
+    ]
