@@ -19,7 +19,7 @@ from foredraft.drafters.base import Outcome
 from foredraft.errors import ForedraftError
 from foredraft.kernels.operations import Floats
 from foredraft.planner import Planner, RoundTimes, room
-from foredraft.sampling import SamplingParams
+from foredraft.sampling import Processors, SamplingParams
 from foredraft.tree import DraftTree
 from foredraft.verify import Verifier, usable_part
 
@@ -28,7 +28,8 @@ from foredraft.verify import Verifier, usable_part
 class RoundRequest:
     """A request as rounds see it. Between rounds the cache holds all tokens but the last, which is the root.
 
-    max_length: most tokens, prompt included, that the request can come to.
+    max_length: most tokens, prompt included, that the request can come to. choice: which of several answers to the
+    prompt this is. processors: what its options do to logits; None: nothing.
     """
 
     id: int
@@ -37,6 +38,8 @@ class RoundRequest:
     params: SamplingParams
     max_length: int
     sequence: CacheSequence
+    choice: int = 0
+    processors: Processors | None = None
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,9 @@ def _draft(requests: Sequence[RoundRequest], planner: Planner, verifier: Verifie
 
 
 def _accept(request: RoundRequest, tree: DraftTree, logits_NV: Floats, verifier: Verifier, emit: Emit) -> Outcome:
-    length = len(request.tokens)
-
     def target_token(node: int) -> int:
-        return verifier.target_token(logits_NV[node], request.params, length + tree.depths[node])
+        path = [tree.tokens[above] for above in tree.path(node)]
+        return verifier.target_token(logits_NV[node], request, path)
 
     accepted = walk(tree, target_token)
     num_kept = emit(request, accepted.tokens(tree))

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from foredraft.cache import CacheSequence
+from foredraft.errors import OptionError
 from foredraft.kernels.operations import Floats
 from foredraft.models.cached_decoder import CachedDecoder, Entry
-from foredraft.sampling import SamplingParams
+from foredraft.sampling import Choosing, choose
 from foredraft.tree import DraftTree
 
 
@@ -38,17 +39,18 @@ class Verifier:
         entries = [Entry(sequence, tree) for sequence, tree in zip(sequences, trees, strict=True)]
         return [logits[:, : self.vocab_size] for logits in self._decoder.forward(entries)]
 
-    def target_token(self, logits_V: Floats, params: SamplingParams, position: int) -> int:
-        """The token the target chooses: a fixed one, since the noise depends on seed and position alone."""
-        [token] = self._decoder.kernels.pick(
-            logits_V,
-            temperature=params.temperature,
-            top_k=params.top_k,
-            top_p=params.top_p,
-            min_p=params.min_p,
-            noise=(params.seed or 0, 0, position),
-        )
-        return token
+    def target_token(self, logits_V: Floats, request: Choosing, path: Sequence[int]) -> int:
+        """The token the target chooses after the tokens of a request and those of a path below the root.
+
+        A fixed one, since the noise depends on seed and position alone, and what options do on the tokens before it.
+        Raises OptionError where the options leave no token.
+        """
+        chosen = choose(self._decoder.kernels, logits_V, request, path)
+        if not chosen:
+            raise OptionError(
+                "the options leave no token to choose: loosen --logit-bias, --bad-words, --min-tokens or the grammar"
+            )
+        return chosen[0]
 
     def commit(self, sequence: CacheSequence, tree: DraftTree, path: Sequence[int]) -> None:
         """Keep the root and the accepted nodes; everything else is forgotten."""

@@ -1,5 +1,7 @@
 """Verification: the usable part of a draft, the target's own token, and what a prompt leaves in the cache."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from helpers.engines import table_decoder
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.models import cached_decoder
-from foredraft.sampling import SamplingParams
+from foredraft.sampling import Processors, SamplingParams
 from foredraft.testing import TableModel
 from foredraft.tree import DraftTree
 from foredraft.verify import Verifier, usable_part
@@ -55,6 +57,14 @@ def test_any_tree_becomes_usable(nodes: list[tuple[int, int]], budget: int) -> N
     assert {tuple(kept.tokens[i] for i in kept.path(node)) for node in range(kept.num_nodes)} <= whole
 
 
+@dataclass
+class Asked:
+    tokens: list[int]
+    params: SamplingParams
+    choice: int
+    processors: Processors | None = None
+
+
 def test_the_targets_token_is_that_of_the_seed_and_position() -> None:
     decoder, _ = table_decoder(MODEL)
     verifier = Verifier(decoder, V)
@@ -65,8 +75,11 @@ def test_the_targets_token_is_that_of_the_seed_and_position() -> None:
         SamplingParams(seed=-1, temperature=0.7, top_k=5, top_p=0.9, min_p=0.05),
     ):
         for position in (3, 4, 1000):
-            found = verifier.target_token(MODEL.logits(tokens), params, position)
-            assert found == MODEL.next_token([*[0] * (position - 3), *tokens], params)
+            for choice, num_path in ((0, 0), (2, 1)):
+                asked = Asked([*[0] * (position - 3), *tokens], params, choice)
+                found = verifier.target_token(MODEL.logits(tokens), asked, [4] * num_path)
+                where = [*[0] * (position - 3 + num_path), *tokens]
+                assert found == MODEL.next_token(where, params, choice=choice)
 
 
 def test_padding_is_never_chosen() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from foredraft.kernels.operations import Floats
-from foredraft.sampling import SamplingParams
+from foredraft.sampling import Processors, SamplingParams
 from foredraft.tree import Budget, DraftTree
 
 
@@ -26,7 +26,15 @@ class RequestView(Protocol):
 
     @property
     def params(self) -> SamplingParams:
-        """With a seed, so that a drafter can draw with the target's own noise."""
+        """With a seed, so that a drafter can draw with the target's own noise (`foredraft.sampling.choose` does)."""
+
+    @property
+    def choice(self) -> int:
+        """Which of several answers to the same prompt this is; the noise depends on it."""
+
+    @property
+    def processors(self) -> Processors | None:
+        """What the options do to logits (`foredraft.sampling.processed`); None: nothing."""
 
 
 @dataclass(frozen=True, eq=False)

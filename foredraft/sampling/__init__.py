@@ -1,8 +1,24 @@
 """From logits to a token: the options of a request, the seeded noise, the choice, and the end of the text."""
 
+from foredraft.sampling.choose import Choosing, choose, choose_processed, processed
 from foredraft.sampling.noise import Noise, gumbel
 from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.pick import filtered_probs, pick, top_perturbed
+from foredraft.sampling.processors import LogitProcessor, Processors
 from foredraft.sampling.stop import StopStrings
 
-__all__ = ["Noise", "SamplingParams", "StopStrings", "filtered_probs", "gumbel", "pick", "top_perturbed"]
+__all__ = [
+    "Choosing",
+    "LogitProcessor",
+    "Noise",
+    "Processors",
+    "SamplingParams",
+    "StopStrings",
+    "choose",
+    "choose_processed",
+    "filtered_probs",
+    "gumbel",
+    "pick",
+    "processed",
+    "top_perturbed",
+]
