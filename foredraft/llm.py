@@ -1,14 +1,18 @@
 """The front door: load a model, generate, chat, stream."""
 
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
+from foredraft import __version__
 from foredraft.drafters import DraftOptions, make_drafter
 from foredraft.engine import Completion, Engine, Request
 from foredraft.errors import OptionError
-from foredraft.kernels.choose import choose_kernels
+from foredraft.kernels.choose import available_cores, choose_kernels
+from foredraft.machine import processor_name
 from foredraft.models.load import load_decoder
 from foredraft.models.source import open_model
 from foredraft.models.store import DEFAULT_MODEL, resolve
@@ -16,6 +20,7 @@ from foredraft.planner import FixedPlanner
 from foredraft.sampling import SamplingParams
 from foredraft.speculative_config import parse_speculative_config
 from foredraft.text import load_tokenizer
+from foredraft.trace import Header, Sink, TraceWriter
 from foredraft.verify import Verifier
 
 Messages = Sequence[Mapping[str, str]]
@@ -46,6 +51,7 @@ class LLM:
     threads: of the native kernels; None: all processors of this process.
     kernels: "native" or "reference".
     speculative_config: instead of draft and num_draft_tokens, the keys that vLLM takes; see `parse_speculative_config`.
+    trace: a file to write what every round did, or a function that takes the records (see `foredraft.trace`).
 
     Raises UserError subclasses for anything wrong with the model or the options.
     """
@@ -61,6 +67,7 @@ class LLM:
         threads: int | None = None,
         kernels: str = "native",
         speculative_config: str | Mapping[str, object] | None = None,
+        trace: str | Path | Sink | None = None,
     ) -> None:
         started = time.perf_counter()
         if speculative_config is not None:
@@ -68,25 +75,77 @@ class LLM:
                 raise OptionError("--speculative-config cannot be combined with --draft or --num-draft-tokens")
             asked = parse_speculative_config(speculative_config)
             draft, num_draft_tokens = asked.draft, asked.num_draft_tokens
-        budget = 4 if num_draft_tokens is None else num_draft_tokens
-        _check_integer("--num-draft-tokens", budget, least=1, most=MAX_DRAFT_TOKENS)
+        names = _drafts(draft, num_draft_tokens)
         if threads is not None:
             _check_integer("--threads", threads, least=1, most=MAX_THREADS)
-        names = _names(draft)
         chosen = choose_kernels(kernels, threads=threads)
         source = open_model(resolve(model))
+        self.name = source.path.name
         self.tokenizer = load_tokenizer(source.tokenizer_data)
-        options = DraftOptions(self.tokenizer, chosen, draft_vocab_size)
-        drafter, reason = make_drafter(names, options)
         self.decoder = load_decoder(source, kernels=chosen)
-        self._planner = FixedPlanner(drafter, budget, reason=reason)
+        self._settings = {"threads": threads or available_cores(), "kernels": kernels}
+        context = _context(context_length, source.config.context_length)
+        self._draft_with(names, num_draft_tokens, draft_vocab_size, context, trace)
+        self._load_s = time.perf_counter() - started
+
+    def with_drafts(
+        self,
+        draft: str | Path | Sequence[str | Path] = "auto",
+        *,
+        num_draft_tokens: int | None = None,
+        draft_vocab_size: int | None = None,
+        trace: str | Path | Sink | None = None,
+    ) -> Self:
+        """The same model, which is not loaded again, with another way of drafting. Arguments and errors as above.
+
+        The two share the model's cache, so they must not run at the same time.
+        """
+        other = copy.copy(self)
+        names = _drafts(draft, num_draft_tokens)
+        other._draft_with(names, num_draft_tokens, draft_vocab_size, self.context_length, trace)
+        return other
+
+    def _draft_with(
+        self,
+        names: list[str],
+        num_draft_tokens: int | None,
+        draft_vocab_size: int | None,
+        context_length: int,
+        trace: str | Path | Sink | None,
+    ) -> None:
+        """Set up all that depends on how is drafted."""
+        options = DraftOptions(self.tokenizer, self.decoder.kernels, draft_vocab_size)
+        drafter, reason = make_drafter(names, options)
+        self._planner = FixedPlanner(drafter, num_draft_tokens or 4, reason=reason)
         self._engine = Engine(
-            Verifier(self.decoder, min(self.tokenizer.vocab_size, source.config.vocab_size)),
+            Verifier(self.decoder, min(self.tokenizer.vocab_size, self.decoder.config.vocab_size)),
             self._planner,
             self.tokenizer,
-            context_length=_context(context_length, source.config.context_length),
+            context_length=context_length,
+            trace=None if trace is None else self._opened(trace, names, num_draft_tokens, context_length),
         )
-        self._load_s = time.perf_counter() - started
+
+    def _opened(
+        self, trace: str | Path | Sink, names: list[str], num_draft_tokens: int | None, context_length: int
+    ) -> Sink:
+        """Where the records of a trace go, the header already written."""
+        sink = TraceWriter(trace) if isinstance(trace, str | Path) else trace
+        settings = {
+            "draft": [Path(name).name for name in names],
+            "num_draft_tokens": num_draft_tokens,
+            "context_length": context_length,
+        }
+        sink(
+            Header(
+                foredraft=__version__,
+                model=self.name,
+                tokenizer=self.tokenizer.fingerprint(),
+                drafters=self._planner.methods,
+                settings=settings | self._settings,
+                machine={"processor": processor_name(), "num_cores": available_cores()},
+            )
+        )
+        return sink
 
     @property
     def has_chat_template(self) -> bool:
@@ -163,6 +222,13 @@ class LLM:
 def _check_integer(option: str, value: object, *, least: int, most: int, why: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionError(f"{option} must be an integer from {least} to {most}{why}, got {value!r}")
+
+
+def _drafts(draft: str | Path | Sequence[str | Path], num_draft_tokens: int | None) -> list[str]:
+    """The names asked for, checked with their number before anything is loaded."""
+    if num_draft_tokens is not None:
+        _check_integer("--num-draft-tokens", num_draft_tokens, least=1, most=MAX_DRAFT_TOKENS)
+    return _names(draft)
 
 
 def _names(draft: str | Path | Sequence[str | Path]) -> list[str]:

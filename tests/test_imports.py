@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "models",  # a decoder comes with its cache
         "cache",
         "kernels",
-        "tree sampling accept config speculative_config errors text trace",
+        "tree sampling accept config speculative_config errors text trace machine",
     )
 )
 DRAFTER_BASES = {"foredraft.drafters", "foredraft.drafters.base"}

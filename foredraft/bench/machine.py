@@ -8,25 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import foredraft
-
-
-def processor_name() -> str:
-    """The processor's name as Linux gives it, elsewhere as Python does."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+from foredraft.kernels.choose import available_cores
+from foredraft.machine import processor_name
 
 
 def describe_machine() -> dict[str, Any]:
     """Processor, cores, load and versions. A load well above 0 at the start spoils the figures."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": processor_name(),
-        "num_cores": usable,
+        "num_cores": available_cores(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "numpy": metadata.version("numpy"),

@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from foredraft.engine.request import Request
+from foredraft.engine.tracing import Tracer
 from foredraft.errors import ContextLengthError, ForedraftError, OptionError
 from foredraft.planner import Planner
 from foredraft.round import RoundRequest, run_round
 from foredraft.sampling import SamplingParams
 from foredraft.text import Tokenizer
+from foredraft.trace import Sink
 from foredraft.verify import Verifier
 
 MAX_RUNNING = 8
@@ -22,6 +24,7 @@ class Engine:
 
     context_length: most tokens of a request, prompt and output together.
     max_running: most requests that share a round; further ones wait.
+    trace: takes a record of every request and round; None: none are made.
     """
 
     def __init__(
@@ -32,12 +35,14 @@ class Engine:
         *,
         context_length: int,
         max_running: int = MAX_RUNNING,
+        trace: Sink | None = None,
     ) -> None:
         self.context_length = context_length
         self._verifier = verifier
         self._planner = planner
         self._tokenizer = tokenizer
         self._max_running = max_running
+        self._tracer = None if trace is None else Tracer(trace, planner, tokenizer)
         self._ids = itertools.count()
         self._waiting: deque[Request] = deque()
         self._running: dict[int, Request] = {}
@@ -135,6 +140,8 @@ class Engine:
                     sequence=sequence,
                 )
             )
+            if self._tracer is not None:
+                self._tracer.started(request)
             self._waiting.popleft()
             self._running[request.id] = request
         except BaseException:
@@ -145,6 +152,8 @@ class Engine:
         requests = list(self._running.values())
         rounds = [request.round for request in requests if request.round is not None]
         report = run_round(rounds, self._planner, self._verifier, self._emit)
+        if self._tracer is not None:
+            self._tracer.round_made(requests, report)
         for request, outcome in zip(requests, report.outcomes, strict=True):
             request.counts.add(outcome)
             if request.finished:
@@ -168,3 +177,5 @@ class Engine:
             request.round.sequence.close()
             request.reason = self._planner.reason(request.id)
             self._planner.forget(request.id)
+            if self._tracer is not None:
+                self._tracer.ended(request)

@@ -1,0 +1,171 @@
+"""From what the engine did to the records of a trace. Nothing here runs where nobody wants them."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from foredraft.drafters import Outcome
+from foredraft.engine.request import Request
+from foredraft.kernels.operations import Floats
+from foredraft.planner import Planner
+from foredraft.round import RoundReport
+from foredraft.text import Detokenizer, Tokenizer
+from foredraft.trace import Choice, Expectation, RequestEnd, RequestStart, RoundRecord, Sink
+from foredraft.tree import DraftTree
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A planner that says beforehand what its trees will bring."""
+
+    def expectation(self, request_id: int) -> Expectation | None:
+        """What it expected of the round just made; None: nothing in particular."""
+
+
+class Tracer:
+    """Tells a sink of every request and every round of an engine."""
+
+    def __init__(self, sink: Sink, planner: Planner, tokenizer: Tokenizer) -> None:
+        self._sink = sink
+        self._planner = planner
+        self._tokenizer = tokenizer
+        self._followed: dict[int, _Followed] = {}
+
+    def started(self, request: Request) -> None:
+        """The prompt has been read."""
+        self._followed[request.id] = _Followed(len(request.prompt), Detokenizer(self._tokenizer, at_start=False))
+        self._sink(
+            RequestStart(
+                request=request.id,
+                prompt=self._tokenizer.decode(request.prompt, skip_special=False),
+                prompt_tokens=request.prompt,
+                num_cached_tokens=request.num_cached_prompt_tokens,
+                prefill_s=request.prefill_s,
+                params=dataclasses.asdict(request.params),
+            )
+        )
+
+    def round_made(self, requests: Sequence[Request], report: RoundReport) -> None:
+        """A round has ended; the logits of its outcomes are still there."""
+        num_rows = sum(outcome.tree.num_nodes for outcome in report.outcomes)
+        for request, outcome in zip(requests, report.outcomes, strict=True):
+            self._sink(self._record(request, outcome, report, num_rows))
+
+    def _record(self, request: Request, outcome: Outcome, report: RoundReport, num_rows: int) -> RoundRecord:
+        assert request.round is not None
+        followed, tree = self._followed[request.id], outcome.tree
+        emitted = tuple(request.round.tokens[followed.num_tokens :])
+        ranks, probs = _opinions(outcome, request.params.temperature or 1.0)
+        left = len(emitted) > len(outcome.path)  # the last token is the target's own, not a node
+        last = outcome.path[-1] if outcome.path else 0
+        expected = self._planner.expectation(request.id) if isinstance(self._planner, Expecting) else None
+        record = RoundRecord(
+            request=request.id,
+            round=followed.num_rounds,
+            num_tokens=followed.num_tokens,
+            tokens=tree.tokens,
+            parents=tree.parents,
+            confidence=tree.confidence,
+            sources=tree.sources or ("", *([",".join(self._planner.methods)] * tree.num_draft_tokens)),
+            texts=tuple(self._text(token) for token in tree.tokens),
+            target_ranks=ranks,
+            target_probs=probs,
+            accepted=outcome.path,
+            rejected=_first_child(tree, last) if left else None,
+            choice=self._choice(outcome.logits_NV[last], emitted[-1], request) if left else None,
+            emitted=emitted,
+            emitted_texts=tuple(followed.detokenizer.push(token) for token in emitted),
+            draft_s=report.times.draft,
+            verify_s=report.times.verify,
+            accept_s=report.times.accept,
+            num_requests=len(report.outcomes),
+            num_rows=num_rows,
+            expected_tokens=expected.num_tokens if expected else None,
+            expected_s=expected.seconds if expected else None,
+            reason=self._planner.reason(request.id),
+        )
+        followed.num_tokens += len(emitted)
+        followed.num_rounds += 1
+        return record
+
+    def _choice(self, logits_V: Floats, token: int, request: Request) -> Choice:
+        return Choice(
+            token=token,
+            text=self._text(token),
+            rank=_rank(logits_V, token),
+            probability=_probability(logits_V, token, request.params.temperature or 1.0),
+        )
+
+    def ended(self, request: Request) -> None:
+        """The request was taken out, finished or not."""
+        followed = self._followed.pop(request.id, None)
+        if followed is None:
+            return
+        self._sink(
+            RequestEnd(
+                request=request.id,
+                finish_reason=request.finish_reason,
+                num_rounds=request.counts.num_rounds,
+                num_draft_tokens=request.counts.num_draft_tokens,
+                num_accepted_tokens=request.counts.num_accepted_tokens,
+                num_emitted_tokens=followed.num_tokens - len(request.prompt),
+                reason=request.reason,
+            )
+        )
+
+    def _text(self, token: int) -> str:
+        """What a token stands for; bytes that make up no character as <0xE2>."""
+        piece = self._tokenizer.token_bytes(token)
+        try:
+            return piece.decode("utf-8")
+        except UnicodeDecodeError:
+            return "".join(chr(byte) if byte < 0x80 else f"<0x{byte:02X}>" for byte in piece)
+
+
+@dataclasses.dataclass
+class _Followed:
+    """How far the records of a request have come."""
+
+    num_tokens: int
+    detokenizer: Detokenizer
+    num_rounds: int = 0
+
+
+def _opinions(outcome: Outcome, temperature: float) -> tuple[tuple[int | None, ...], tuple[float | None, ...]]:
+    """Rank and probability under the target of each node given its parent; None for the root."""
+    ranks: list[int | None] = [None]
+    probs: list[float | None] = [None]
+    sums = {parent: _log_sum(outcome.logits_NV[parent], temperature) for parent in set(outcome.tree.parents[1:])}
+    for token, parent in zip(outcome.tree.tokens[1:], outcome.tree.parents[1:], strict=True):
+        row = outcome.logits_NV[parent]
+        ranks.append(_rank(row, token))
+        probs.append(_rounded(np.exp(np.float64(row[token]) / temperature - sums[parent])))
+    return tuple(ranks), tuple(probs)
+
+
+def _rank(logits_V: Floats, token: int) -> int:
+    value = logits_V[token]
+    ahead = np.count_nonzero(logits_V > value) + np.count_nonzero(logits_V[:token] == value)
+    return int(ahead) + 1
+
+
+def _probability(logits_V: Floats, token: int, temperature: float) -> float:
+    return _rounded(np.exp(np.float64(logits_V[token]) / temperature - _log_sum(logits_V, temperature)))
+
+
+def _log_sum(logits_V: Floats, temperature: float) -> float:
+    with np.errstate(over="ignore"):
+        scaled = logits_V.astype(np.float64) / temperature
+        largest = scaled.max()
+        return float(largest + np.log(np.exp(scaled - largest).sum()))
+
+
+def _rounded(value: float) -> float:
+    """Six digits are plenty, and keep the file small."""
+    return float(f"{value:.6g}")
+
+
+def _first_child(tree: DraftTree, node: int) -> int | None:
+    return next((child for child in range(1, tree.num_nodes) if tree.parents[child] == node), None)

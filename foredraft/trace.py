@@ -1,0 +1,320 @@
+"""What each round did, and why: the records of a trace, and the file of JSON Lines they are kept in.
+
+docs/trace.md describes every field. Records are plain values; the engine makes them (`foredraft.engine.tracing`), and
+any function takes them.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+
+from foredraft.errors import UserError
+
+FORMAT = 1
+"""Number of the format. Fields may be added under the same number; it rises where their meaning changes."""
+
+
+class TraceFileError(UserError):
+    """A trace cannot be written, or a file is not one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """What a planner thought a round would bring: tokens emitted for a request, seconds for the whole round."""
+
+    num_tokens: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What the rounds that follow were made with.
+
+    model: name of the file or folder. tokenizer: fingerprint of its vocabulary. drafters: those that may be asked.
+    settings: how the engine was made. machine: processor and cores.
+    """
+
+    kind: ClassVar[str] = "header"
+    format: int = FORMAT
+    foredraft: str
+    model: str
+    tokenizer: str
+    drafters: tuple[str, ...]
+    settings: dict[str, Any]
+    machine: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestStart:
+    """A request whose prompt has been read.
+
+    num_cached_tokens: of the prompt, those that were in the cache already. params: sampling parameters, with the seed.
+    """
+
+    kind: ClassVar[str] = "request"
+    request: int
+    prompt: str
+    prompt_tokens: tuple[int, ...]
+    num_cached_tokens: int
+    prefill_s: float
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The token the target chose where it left the tree: the bonus.
+
+    rank: 1 for the largest logit. probability: see `RoundRecord.target_probs`.
+    """
+
+    token: int
+    text: str
+    rank: int
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRecord:
+    """One round of one request.
+
+    round: index among the request's rounds. num_tokens: of the request before the round, prompt included; the last
+    of them is the root, node 0 of the tree.
+    tokens, parents, confidence, sources, texts: one entry for each node of the tree as it was verified; the root has
+    parent -1 and source "".
+    target_ranks, target_probs: how the target ranks a node's token given its parent (1: the largest logit), and how
+    likely it finds it: softmax of its logits over the request's temperature (over 1 where that is 0), before filters
+    and penalties. None for the root.
+    accepted: the nodes accepted and kept, from the root's child down. rejected: the first node, in the order of the
+    tree, that hung on the last of these and was not chosen; None where nothing did, or the request ended before.
+    choice: the token chosen instead, or after a path that led to a leaf; None where the request ended before.
+    emitted, emitted_texts: tokens the request got, and the text that each of them completed.
+    draft_s, verify_s, accept_s: seconds of the whole round, for all num_requests requests and num_rows rows (nodes).
+    expected_tokens, expected_s: what the planner thought the round would bring; None where it had no opinion.
+    reason: why the request was drafted for as it was, in words.
+    """
+
+    kind: ClassVar[str] = "round"
+    request: int
+    round: int
+    num_tokens: int
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    confidence: tuple[float, ...]
+    sources: tuple[str, ...]
+    texts: tuple[str, ...]
+    target_ranks: tuple[int | None, ...]
+    target_probs: tuple[float | None, ...]
+    accepted: tuple[int, ...]
+    rejected: int | None
+    choice: Choice | None
+    emitted: tuple[int, ...]
+    emitted_texts: tuple[str, ...]
+    draft_s: float
+    verify_s: float
+    accept_s: float
+    num_requests: int
+    num_rows: int
+    expected_tokens: float | None = None
+    expected_s: float | None = None
+    reason: str = ""
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """Nodes verified, without the root."""
+        return len(self.tokens) - 1
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of all parts."""
+        return self.draft_s + self.verify_s + self.accept_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestEnd:
+    """The end of a request. finish_reason: "stop" or "length"; None: it was given up."""
+
+    kind: ClassVar[str] = "end"
+    request: int
+    finish_reason: str | None
+    num_rounds: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_emitted_tokens: int
+    reason: str = ""
+
+
+Record = Header | RequestStart | RoundRecord | RequestEnd
+Sink = Callable[[Record], object]
+"""Takes the records as they come."""
+
+_KINDS: dict[str, type[Record]] = {cls.kind: cls for cls in (Header, RequestStart, RoundRecord, RequestEnd)}
+
+
+# --- the file -------------------------------------------------------------------------------------------------
+
+
+def to_json(record: Record) -> str:
+    """A record as one line of JSON, without a line ending."""
+    return json.dumps({"kind": record.kind, **_plain(dataclasses.asdict(record))}, ensure_ascii=False, allow_nan=False)
+
+
+def from_json(line: str) -> Record:
+    """The record of one line. Fields that are not known here are left out.
+
+    Raises ValueError, with what is wrong, where it is none.
+    """
+    entry = json.loads(line)
+    if not isinstance(entry, dict) or entry.get("kind") not in _KINDS:
+        raise ValueError(f"not an object whose kind is one of {', '.join(_KINDS)}")
+    record = _read(_KINDS[entry["kind"]], entry)
+    if isinstance(record, Header) and record.format != FORMAT:
+        raise ValueError(f"format {record.format} is not known, this version reads format {FORMAT}")
+    assert isinstance(record, Header | RequestStart | RoundRecord | RequestEnd)
+    return record
+
+
+class TraceWriter:
+    """Writes records to a file, each as soon as it is there. What was in the file before is lost.
+
+    Raises TraceFileError where it cannot be written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self._file = self.path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        self._closed = weakref.finalize(self, self._file.close)
+
+    def __call__(self, record: Record) -> None:
+        """Write one record."""
+        try:
+            self._file.write(to_json(record) + "\n")
+            self._file.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):  # it would try to write once more
+                self._file.close()
+            raise self._cannot_write(error) from error
+
+    def close(self) -> None:
+        """Close the file; it is closed by itself when nobody holds the writer any more."""
+        self._closed()
+
+    def _cannot_write(self, error: OSError) -> TraceFileError:
+        return TraceFileError(f"cannot write the trace {self.path}: {error.strerror}")
+
+
+def read_trace(path: str | Path) -> Iterator[Record]:
+    """The records of a file. Half a line at its end, of a run that was interrupted, is left out.
+
+    Raises TraceFileError where the file cannot be read, or names the line that is no record.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise TraceFileError(f"cannot read the trace {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TraceFileError(f"{path} is not a trace: not UTF-8 at byte {error.start}") from error
+    lines = text.split("\n")[:-1]
+    if not lines:
+        raise TraceFileError(f"{path} is not a trace: it holds no whole line")
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = from_json(line)
+        except ValueError as error:
+            raise TraceFileError(f"{path} is not a trace: line {number}: {error}") from error
+        if (number == 1) != isinstance(record, Header):
+            raise TraceFileError(f"{path} is not a trace: line {number}: the first line, and no other, is a header")
+        yield record
+
+
+def _plain(value: object) -> Any:
+    """The value in the types that JSON has; what it has no type for as its repr."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, str | bool | int | None):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Iterable):
+        return [_plain(inner) for inner in value]
+    return repr(value)
+
+
+def _read(cls: type[Any], entry: Mapping[str, object]) -> Any:
+    hints = get_type_hints(cls)
+    values = {}
+    for known in dataclasses.fields(cls):
+        if known.name in entry:
+            values[known.name] = _typed(hints[known.name], entry[known.name], known.name)
+        elif known.default is dataclasses.MISSING:
+            raise ValueError(f"{known.name} is missing")
+    return cls(**values)
+
+
+def _typed(hint: Any, value: object, name: str) -> object:
+    """The value, if it is of that type: lists become tuples, objects become dataclasses, integers serve as floats."""
+    if isinstance(hint, types.UnionType):
+        if value is None and types.NoneType in get_args(hint):
+            return None
+        [hint] = [inner for inner in get_args(hint) if inner is not types.NoneType]
+    if get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(_typed(get_args(hint)[0], inner, name) for inner in value)
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return _read(hint, value)  # type: ignore[arg-type]
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    expected = get_origin(hint) or hint
+    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+        raise ValueError(f"{name} must be {getattr(hint, '__name__', hint)}, got {value!r}")
+    return value
+
+
+# --- a whole trace --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class RequestTrace:
+    """All that a trace says of one request. start is None where the trace began later, end where it ended before."""
+
+    request: int
+    start: RequestStart | None = None
+    rounds: list[RoundRecord] = field(default_factory=list)
+    end: RequestEnd | None = None
+
+
+@dataclass
+class Trace:
+    """A trace in memory: itself a sink of records. Records of a request may lie between those of others."""
+
+    header: Header | None = None
+    requests: dict[int, RequestTrace] = field(default_factory=dict)
+
+    def __call__(self, record: Record) -> None:
+        """Take in one record."""
+        if isinstance(record, Header):
+            self.header = record
+            return
+        request = self.requests.setdefault(record.request, RequestTrace(record.request))
+        if isinstance(record, RoundRecord):
+            request.rounds.append(record)
+        elif isinstance(record, RequestStart):
+            request.start = record
+        else:
+            request.end = record
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Trace":
+        """The trace of a file. Raises as `read_trace`."""
+        trace = cls()
+        for record in read_trace(path):
+            trace(record)
+        return trace
