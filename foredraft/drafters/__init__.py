@@ -1,16 +1,19 @@
 """The ways of drafting. No file outside this one names a concrete drafter."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, RequestView
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
+from foredraft.drafters.merge import MergeDrafter, likeliest_part, merge_trees
 from foredraft.drafters.model import ModelDrafter
 from foredraft.drafters.none import NoDrafter
+from foredraft.drafters.suffix import SharedTexts, SuffixDrafter
 from foredraft.errors import OptionError, VocabularyMismatchError
 from foredraft.kernels.batch import Ints
 from foredraft.kernels.operations import Kernels
@@ -19,10 +22,17 @@ from foredraft.models.source import open_model
 from foredraft.models.store import is_model_reference, resolve
 from foredraft.text import Tokenizer, first_difference, load_tokenizer
 
-__all__ = ["CostlyDrafter", "DraftOptions", "Drafter", "Outcome", "RequestView", "make_drafter"]
-
-_NAMES = ("auto", "none", "lookup")
-
+__all__ = [
+    "CostlyDrafter",
+    "DraftOptions",
+    "Drafter",
+    "Outcome",
+    "RequestView",
+    "likeliest_part",
+    "make_drafter",
+    "make_drafters",
+    "merge_trees",
+]
 
 LARGE_VOCABULARY = 65536
 """Tokens from which on a draft model computes the logits of the frequent ones only, unless told otherwise."""
@@ -34,6 +44,8 @@ class DraftOptions:
     """What drafters are made with.
 
     target: the target's tokenizer. kernels: what a drafter's model computes with.
+    memory: texts of earlier requests that `suffix` drafts from: "process", those since the start; "none"; or a file in
+    which they are kept from one start to the next.
     vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary, and 32768
     of one larger than 65536.
     """
@@ -41,37 +53,65 @@ class DraftOptions:
     target: Tokenizer
     kernels: Kernels
     vocab_size: int | None = None
+    memory: Path | Literal["process", "none"] = "process"
 
 
-def make_drafter(names: Sequence[str], options: DraftOptions) -> tuple[Drafter, str]:
-    """The drafter that `names` ask for, and why it is this one, in words.
+def make_drafters(names: Sequence[str], options: DraftOptions) -> list[Drafter]:
+    """The drafters that `names` ask for, in their order, each once.
 
-    names: "auto", "none", "lookup", or models (files, folders, hub ids, built-in names); several are asked in
-    turn.
+    names: "none", names of methods, models (files, folders, hub ids, built-in names), or "auto", which stands for all
+    methods that cost next to nothing.
 
     Raises OptionError for an unknown name, a negative size or a combination without meaning, VocabularyMismatchError
     where a model's vocabulary is not the target's, and what loading a model raises.
     """
     if options.vocab_size is not None and options.vocab_size < 0:
         raise OptionError(f"--draft-vocab must be 0 (all tokens) or more, got {options.vocab_size}")
-    unique = list(dict.fromkeys(names))
-    if not unique:
-        raise OptionError("--draft needs a name: auto, none, lookup or a model")
-    if len(unique) > 1 and (alone := [name for name in unique if name in ("auto", "none")]):
-        raise OptionError(f"--draft {alone[0]} cannot be combined with other drafters")
-    if unique == ["none"]:
-        return NoDrafter(), "drafting is switched off"
-    if unique == ["auto"]:
-        return _make_one("lookup", options), "auto: no draft model was given, and lookup needs none"
-    drafters = [_make_one(name, options) for name in unique]
+    if not names:
+        raise OptionError(f"--draft needs a name: {_known()}")
+    if "none" in names and len(set(names)) > 1:
+        raise OptionError("--draft none cannot be combined with other drafters")
+    unique = dict.fromkeys(part for name in names for part in (AUTO if name == "auto" else [name]))
+    return [_make_one(name, options) for name in unique]
+
+
+def make_drafter(names: Sequence[str], options: DraftOptions) -> tuple[Drafter, str]:
+    """One drafter for all that `names` ask for, and why it is this one, in words.
+
+    The trees of "auto" are merged; of several names the first that has a proposal is taken. See `make_drafters`.
+    """
+    drafters = make_drafters(names, options)
+    if list(names) == ["none"]:
+        return drafters[0], "drafting is switched off"
+    if list(names) == ["auto"]:
+        return MergeDrafter(drafters), "auto: the methods that need no model"
     return (drafters[0] if len(drafters) == 1 else FirstDrafter(drafters)), "asked for"
 
 
+def _suffix(options: DraftOptions) -> Drafter:
+    if isinstance(options.memory, Path):
+        return SuffixDrafter.with_file(options.memory, options.target.fingerprint())
+    return SuffixDrafter(None if options.memory == "none" else SharedTexts())
+
+
+_METHODS: Mapping[str, Callable[[DraftOptions], Drafter]] = {
+    "none": lambda options: NoDrafter(),
+    "lookup": lambda options: LookupDrafter(),
+    "suffix": _suffix,
+}
+AUTO = ("suffix",)
+"""What "auto" stands for: methods that cost next to nothing. Suffix finds all that lookup does."""
+
+
+def _known() -> str:
+    return f"{', '.join(('auto', *_METHODS))} or a model"
+
+
 def _make_one(name: str, options: DraftOptions) -> Drafter:
-    if name == "lookup":
-        return LookupDrafter()
+    if name in _METHODS:
+        return _METHODS[name](options)
     if not is_model_reference(name):
-        raise OptionError(f"unknown draft {name!r}: give {', '.join(_NAMES)} or a model")
+        raise OptionError(f"unknown draft {name!r}: give {_known()}")
     path = resolve(name)
     source = open_model(path)
     _check_vocabulary(path, options.target, load_tokenizer(source.tokenizer_data))

@@ -5,17 +5,21 @@ import pytest
 from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 
 from foredraft.drafters import (
+    AUTO,
     LARGE_VOCABULARY,
     NUM_FREQUENT_TOKENS,
     Drafter,
     DraftOptions,
     _frequent_tokens,
     make_drafter,
+    make_drafters,
 )
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
+from foredraft.drafters.merge import MergeDrafter
 from foredraft.drafters.model import ModelDrafter
 from foredraft.drafters.none import NoDrafter
+from foredraft.drafters.suffix import SuffixDrafter
 from foredraft.errors import OptionError, UserError
 
 
@@ -27,7 +31,9 @@ def test_names() -> None:
     for names, kind in [
         (["none"], NoDrafter),
         (["lookup"], LookupDrafter),
-        (["auto"], LookupDrafter),
+        (["suffix"], SuffixDrafter),
+        (["auto"], MergeDrafter),
+        (["auto", "auto", "lookup"], FirstDrafter),
         (["lookup", "lookup"], LookupDrafter),
         ([str(tiny_file())], ModelDrafter),
         (["lookup", str(tiny_file())], FirstDrafter),
@@ -37,7 +43,7 @@ def test_names() -> None:
         assert reason
 
 
-@pytest.mark.parametrize("names", [[], ["none", "lookup"], ["auto", "lookup"], ["suffixx"], [""], ["none", "auto"]])
+@pytest.mark.parametrize("names", [[], ["none", "lookup"], ["auto", "none"], ["suffixx"], [""], ["none", "auto"]])
 def test_names_without_meaning(names: list[str]) -> None:
     with pytest.raises(OptionError) as caught:
         make(*names)
@@ -72,3 +78,10 @@ def test_a_comma_in_the_name_of_a_file_makes_no_second_method(tmp_path: Path) ->
     path.write_bytes(tiny_file().read_bytes())
     drafter, _ = make("lookup", str(path))
     assert drafter.name == "lookup,model:a_b"
+
+
+def test_auto_stands_for_several_in_its_place() -> None:
+    options = DraftOptions(tiny_tokenizer(), native_kernels(1))
+    names = [drafter.name for drafter in make_drafters(["lookup", "auto", "suffix"], options)]
+    assert names == ["lookup", *(name for name in AUTO if name != "lookup")]
+    assert [drafter.name for drafter in make_drafters(["none"], options)] == ["none"]

@@ -1,21 +1,10 @@
-from dataclasses import dataclass, field
-
 import numpy as np
-from helpers.drafting import budgets, unspeculated
+from helpers.drafting import View, budgets, unspeculated
 
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LONGEST_MATCH, SHORTEST_MATCH, LookupDrafter
 from foredraft.drafters.none import NoDrafter
-from foredraft.sampling import SamplingParams
 from foredraft.testing import ScriptedDrafter
-
-
-@dataclass
-class View:
-    tokens: list[int]
-    id: int = 0
-    num_prompt_tokens: int = 1
-    params: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
 
 
 def draft(tokens: list[int], budget: int = 4) -> tuple[int, ...]:

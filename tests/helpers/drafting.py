@@ -1,11 +1,23 @@
 """Short ways to ask drafters and to tell them what happened."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from foredraft.drafters.base import Outcome, RequestView
+from foredraft.sampling import SamplingParams
 from foredraft.tree import Budget, DraftTree
+
+
+@dataclass
+class View:
+    """A request as drafters see it, without an engine; a test appends to its tokens."""
+
+    tokens: list[int]
+    id: int = 0
+    num_prompt_tokens: int = 1
+    params: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
 
 
 def budgets(*numbers: int) -> list[Budget]:
