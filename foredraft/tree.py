@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 def _taken_at_its_word(confidence: float, depth: int) -> float:
     return confidence
@@ -38,6 +41,9 @@ class DraftTree:
     parents: index of each node's parent; -1 for the root.
     confidence: the drafter's own estimate, in [0, 1], that a node is right given that its parent is. 1 for the root.
     sources: name of the drafter that each node is from, "" for the root. Empty: all are from the drafter asked.
+    draft_probs: the distribution that each node's token was drawn from, float64 [V] over the target's vocabulary, given
+    the children of the same parent before it; None for one that was not drawn, and for the root. Empty: none was.
+    Rules that accept by distribution need it, see `foredraft.accept`.
 
     Raises ValueError when the three do not describe one tree, or when two children of a node hold the same token
     (the second could never be accepted).
@@ -47,6 +53,7 @@ class DraftTree:
     parents: tuple[int, ...]
     confidence: tuple[float, ...] = field(default=())
     sources: tuple[str, ...] = ()
+    draft_probs: tuple[NDArray[np.float64] | None, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.confidence:
@@ -55,6 +62,8 @@ class DraftTree:
             raise ValueError("a draft tree needs a root, and one parent and one confidence for each token")
         if self.sources and len(self.sources) != len(self.tokens):
             raise ValueError("a draft tree needs one source for each token, or none at all")
+        if self.draft_probs and len(self.draft_probs) != len(self.tokens):
+            raise ValueError("a draft tree needs one entry of draft_probs for each token, or none at all")
         if self.parents[0] != -1:
             raise ValueError("node 0 of a draft tree is its root and has parent -1")
         seen: set[tuple[int, int]] = set()
@@ -101,6 +110,10 @@ class DraftTree:
         """The child of `node` that holds `token`, or None."""
         return self._children.get((node, token))
 
+    def children(self, node: int) -> tuple[int, ...]:
+        """The children of `node`, in the order of the tree."""
+        return tuple(child for child in range(node + 1, self.num_nodes) if self.parents[child] == node)
+
     @cached_property
     def _children(self) -> dict[tuple[int, int], int]:
         return {(p, t): i for i, (p, t) in enumerate(zip(self.parents, self.tokens, strict=True)) if i}
@@ -118,6 +131,7 @@ class DraftTree:
             parents=tuple(-1 if node == 0 else index[self.parents[node]] for node in nodes),
             confidence=tuple(self.confidence[node] for node in nodes),
             sources=tuple(self.sources[node] for node in nodes) if self.sources else (),
+            draft_probs=tuple(self.draft_probs[node] for node in nodes) if self.draft_probs else (),
         )
 
     def cut(self, num_draft_tokens: int) -> "DraftTree":
@@ -125,6 +139,15 @@ class DraftTree:
         if self.num_draft_tokens <= num_draft_tokens:
             return self
         return self.restricted(range(num_draft_tokens + 1))
+
+    def first_chain(self) -> "DraftTree":
+        """The tree itself where it has no branches, or the chain of each node's first child."""
+        if self.is_chain:
+            return self
+        nodes = [0]
+        while below := self.children(nodes[-1]):
+            nodes.append(below[0])
+        return self.restricted(nodes)
 
     def path(self, node: int) -> tuple[int, ...]:
         """Node indices from the root's child down to `node`; empty for the root."""

@@ -15,30 +15,9 @@ any drafter and any tree lead to the same text; good ones lead there in fewer ro
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from foredraft.accept.base import Accepted
 from foredraft.tree import DraftTree
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """What one round emits for one request.
-
-    path: nodes accepted, as indices into the draft tree, from the root's child down, without the root.
-    bonus: the token the target adds after the path. It is the root of the next round.
-    """
-
-    path: tuple[int, ...]
-    bonus: int
-
-    @property
-    def num_accepted(self) -> int:
-        """Drafted tokens that were kept; the bonus does not count."""
-        return len(self.path)
-
-    def tokens(self, tree: DraftTree) -> tuple[int, ...]:
-        """The tokens emitted: those of the path in `tree`, then the bonus."""
-        return (*(tree.tokens[node] for node in self.path), self.bonus)
 
 
 def walk(tree: DraftTree, target_token: Callable[[int], int]) -> Accepted:
