@@ -42,6 +42,7 @@ def chat(
     ignore_eos: options.IgnoreEos = False,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
+    trace: options.Trace = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Talk with a model.
@@ -66,6 +67,7 @@ def chat(
         speculative_config=speculative_config,
         threads=threads,
         context_length=context_length,
+        trace=trace,
     )
     system = None if system is None else checked_argument("--system", system)
     llm = options.load(engine, quiet=quiet)

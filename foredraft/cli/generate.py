@@ -45,6 +45,7 @@ def generate(
     ignore_eos: options.IgnoreEos = False,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
+    trace: options.Trace = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Answer or continue a prompt.
@@ -70,6 +71,7 @@ def generate(
         speculative_config=speculative_config,
         threads=threads,
         context_length=context_length,
+        trace=trace,
     )
     if raw and system is not None:
         raise OptionError("--system needs the chat template, which --raw switches off; drop one of them")

@@ -4,6 +4,7 @@ Only what is cheap to import is imported here at the top, so that `foredraft --h
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,6 +66,9 @@ ContextLength = Annotated[
     int | None,
     typer.Option(metavar="N", help="Most tokens of prompt and answer (default: chosen for the model)."),
 ]
+Trace = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write what every round did, as JSON Lines, to this file.")
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no summary on stderr.")]
 
 
@@ -79,6 +83,7 @@ class EngineOptions:
     speculative_config: str | None
     threads: int | None
     context_length: int | None
+    trace: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise OptionError before anything is fetched or loaded."""
@@ -153,4 +158,5 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
         speculative_config=options.speculative_config,
         context_length=options.context_length,
         threads=options.threads,
+        trace=options.trace,
     )

@@ -91,6 +91,7 @@ def test_options_that_were_not_given_are_the_librarys_defaults(fake: Run) -> Non
         "speculative_config": None,
         "context_length": None,
         "threads": None,
+        "trace": None,
     }
 
 
@@ -103,7 +104,7 @@ def test_every_option_reaches_the_library(fake: Run) -> None:
     options = (
         "--draft draft.gguf --draft lookup --num-draft-tokens 3 --max-tokens 7 --temperature 0.5 --top-k 9 "
         "--top-p 0.9 --min-p 0.1 --seed -1 --stop END --stop STOP --ignore-eos --threads 2 "
-        "--context-length 512"
+        "--context-length 512 --trace rounds.jsonl"
     )
     given = json.loads(fake(*GENERATE, "-q", *options.split(), "arguments").stdout)
     assert given["params"] == {
@@ -119,6 +120,7 @@ def test_every_option_reaches_the_library(fake: Run) -> None:
     }
     assert given["draft"] == ["draft.gguf", "lookup"]
     assert (given["num_draft_tokens"], given["threads"], given["context_length"]) == (3, 2, 512)
+    assert given["trace"] == "rounds.jsonl"
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"]])

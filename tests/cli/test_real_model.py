@@ -10,6 +10,8 @@ import pexpect
 import pytest
 from helpers.command_line import REAL, Run, assert_refused, environment
 
+from foredraft.trace import Trace
+
 PROMPT = "Write one sentence about the sea, then write the same sentence again, three times."
 
 
@@ -181,3 +183,15 @@ def test_a_chat_whose_context_fills_up_goes_on(real: Run, smollm2_path: Path) ->
     assert result.returncode == 0
     assert b"/reset starts a new conversation" in result.stderr
     assert len(result.stdout) > 5
+
+
+def test_a_trace_is_written(generate: Run, tmp_path: Path) -> None:
+    completion = _object(generate, "--max-tokens", "24", "--draft", "lookup", "--trace", "t.jsonl", PROMPT)
+    trace = Trace.read(tmp_path / "t.jsonl")
+    [request] = trace.requests.values()
+    assert [token for record in request.rounds for token in record.emitted] == completion["token_ids"]
+    assert len(request.rounds) == completion["speculation"]["num_rounds"]
+
+
+def test_a_trace_that_cannot_be_written_is_refused(generate: Run) -> None:
+    assert_refused(generate("--trace", "missing/t.jsonl", PROMPT), "missing/t.jsonl", "No such file")

@@ -14,6 +14,7 @@ import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from foredraft.cli.main import main
@@ -92,6 +93,7 @@ class LLM:
         context_length: int | None = None,
         threads: int | None = None,
         speculative_config: str | None = None,
+        trace: Path | None = None,
     ) -> None:
         for name in [draft] if isinstance(draft, str) else draft:
             if name not in ("auto", "none", "lookup") and not name.endswith(".gguf"):
@@ -104,6 +106,7 @@ class LLM:
             "speculative_config": speculative_config,
             "context_length": context_length,
             "threads": threads,
+            "trace": trace and str(trace),
         }
         self.has_chat_template = "plain" not in str(model)
 
