@@ -1,55 +1,159 @@
-"""Drafts from a second, smaller model with the same vocabulary.
+"""Drafts from a second, smaller model: a chain, or a tree of its likeliest tokens.
 
 Source: Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023); Chen et al. (2023). The
 drafter draws with the noise of the target (coupled sampling, see `foredraft.sampling`), so what both find likely,
-both choose.
+both choose. Trees grow where they are likely to be accepted, as in Li et al., "EAGLE-2" (2024).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 
 from foredraft.cache import CacheSequence
 from foredraft.drafters.base import Outcome, RequestView, no_draft
+from foredraft.errors import ForedraftError
 from foredraft.kernels.batch import Ints
+from foredraft.kernels.operations import Floats, Kernels
 from foredraft.models.cached_decoder import CachedDecoder, Entry
+from foredraft.sampling import Choosing, choose_processed, gumbel, processed
 from foredraft.tree import Budget, DraftTree
+
+MAX_BRANCHES = 16
+_NUM_RIVALS = 4  # tokens that a confidence weighs against each other one by one, at least
+_MAX_ROWS = 8  # nodes of one request in a pass: more would cost the model noticeably more than one
+
+Original = Callable[[RequestView], Choosing]
+
+
+@dataclass
+class _Read:
+    """What the drafter's model has read of a request.
+
+    sequence: tokens read for good. tokens, parents: a tree of tokens behind them, as yet undecided, the first
+    `num_run` of which were run; its root is the token after those of the sequence.
+    """
+
+    sequence: CacheSequence
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    num_run: int = 0
+
+
+@dataclass
+class _Candidate:
+    """A token that may be drafted.
+
+    token, name: as the drafter's model knows it, and as the target does. parent: index of a candidate, -1 where it
+    follows the request's last token.
+    """
+
+    token: int
+    name: int
+    parent: int
+    confidence: float
+    survival: float
+    depth: int
+    expanded: bool = False
 
 
 @dataclass
 class _Growing:
-    """A chain in the making, for one request."""
+    """A tree in the making, for one request.
+
+    end_ids: tokens after which nothing follows. max_depth: as far as the context of the model reaches.
+    sources: for each row of the next pass whose logits are wanted, the candidate that they follow, -1 for the root.
+    nodes: where each expanded candidate is in the tree that is run; the root's place is under -1.
+    """
 
     request: RequestView
-    sequence: CacheSequence
+    read: _Read
     budget: Budget
-    drafted: list[int] = field(default_factory=list)
-    confidence: list[float] = field(default_factory=list)
-    survival: float = 1.0
-    stopped: bool = False
+    end_ids: frozenset[int]
+    max_depth: int
+    candidates: list[_Candidate] = field(default_factory=list)
+    sources: list[int] = field(default_factory=lambda: [-1])
+    nodes: dict[int, int] = field(default_factory=dict)
+    num_ready: int = 0
 
-    @property
-    def pending(self) -> Sequence[int]:
-        """Tokens that the drafter's model has not seen yet."""
-        known = len(self.sequence) - len(self.request.tokens)
-        return self.drafted[known:] if known >= 0 else [*self.request.tokens[known:], *self.drafted]
+    def start(self) -> None:
+        """Lay out what the model has not read: tokens of the request down to the root."""
+        pending = list(self.request.tokens[len(self.read.sequence) :])
+        self.read.tokens, self.read.parents = pending, list(range(-1, len(pending) - 1))
+        self.nodes[-1] = len(pending) - 1
 
+    def entry(self) -> Entry:
+        """The next pass."""
+        tree = DraftTree(tuple(self.read.tokens), tuple(self.read.parents))
+        return Entry(self.read.sequence, tree, "all" if self.num_ready else "last", self.num_ready)
 
-@dataclass
-class _Known:
-    """What the drafter's model has read of a request, and how much of it is sure to be the request's text."""
+    def path(self, source: int) -> list[int]:
+        """The names of the tokens from below the root down to a candidate; empty for the root, -1."""
+        names: list[int] = []
+        while source >= 0:
+            names.append(self.candidates[source].name)
+            source = self.candidates[source].parent
+        return names[::-1]
 
-    sequence: CacheSequence
-    num_agreed: int = 0
+    def add(self, source: int, choices: Sequence[tuple[int, int, float]]) -> None:
+        """Note the likeliest tokens after a candidate, with their names and confidences."""
+        survival, depth = 1.0, 1
+        if source >= 0:
+            survival, depth = self.candidates[source].survival, self.candidates[source].depth + 1
+        for token, name, confidence in choices:
+            survives = survival * self.budget.chance(confidence, depth)
+            if survives >= self.budget.min_survival:
+                self.candidates.append(_Candidate(token, name, source, confidence, survives, depth))
+
+    def best(self, number: int) -> list[int]:
+        """The candidates most likely to be accepted, best first; none before its parent."""
+        order = sorted(range(len(self.candidates)), key=lambda index: -self.candidates[index].survival)
+        return order[:number]
+
+    def descend(self) -> None:
+        """Lay out the next level: what follows may be better than the worst of what there is."""
+        self.num_ready = len(self.read.tokens)
+        self.sources = [index for index in self.best(self.budget.num_tokens - 1) if self._may_grow(index)][:_MAX_ROWS]
+        for index in self.sources:
+            candidate = self.candidates[index]
+            candidate.expanded = True
+            self.nodes[index] = len(self.read.tokens)
+            self.read.tokens.append(candidate.token)
+            self.read.parents.append(self.nodes[candidate.parent])
+
+    def _may_grow(self, index: int) -> bool:
+        candidate = self.candidates[index]
+        return not candidate.expanded and candidate.token not in self.end_ids and candidate.depth < self.max_depth
+
+    def tree(self) -> DraftTree:
+        """The best candidates, within the budget."""
+        chosen = sorted(self.best(self.budget.num_tokens))
+        index = {-1: 0} | {candidate: node for node, candidate in enumerate(chosen, start=1)}
+        picked = [self.candidates[candidate] for candidate in chosen]
+        return DraftTree(
+            tokens=(self.request.tokens[-1], *(c.token for c in picked)),
+            parents=(-1, *(index[c.parent] for c in picked)),
+            confidence=(1.0, *(c.confidence for c in picked)),
+        )
 
 
 class ModelDrafter:
-    """Proposes chains that a model finds likely. A `CostlyDrafter`.
+    """Proposes what a model finds likely. A `CostlyDrafter`.
 
-    decoder: the drafter's model. vocab_size: the real tokens it shares with the target; others are never proposed.
+    decoder: the drafter's model.
+    vocab_size: the real tokens it shares with the target; others are never proposed.
     token_ids: the tokens that its logits belong to, in rising order and all real, where some were left out to make
     the drafter cheaper; None: the i-th logit is token i's.
+    own_ids: the same tokens as the drafter's model reads and proposes them, where it has another vocabulary than the
+    target. `token_ids` then are the target's names of them, which the noise goes by, and from `vocab_size` on stand
+    for tokens that the target does not have. original: from a request in the drafter's tokens to the target's own.
+    num_branches: tokens that may follow each; 1 drafts chains.
+    end_ids: tokens that end a text. A request that does not ignore them gets nothing drafted behind one.
+
+    A request for which the model computes logits that are not numbers gets no more drafts from it: `problem` then
+    says so, and `num_given_up` counts them.
     """
 
     def __init__(
@@ -58,102 +162,190 @@ class ModelDrafter:
         *,
         vocab_size: int,
         token_ids: Ints | None = None,
+        own_ids: Ints | None = None,
+        original: Original = lambda request: request,
+        num_branches: int = 1,
+        end_ids: frozenset[int] = frozenset(),
         name: str = "model",
     ) -> None:
         self.name = name
         self.free = False
+        self.problem = ""
+        self.num_given_up = 0
         self._decoder = decoder
         self._token_ids = np.arange(vocab_size, dtype=np.int32) if token_ids is None else token_ids
-        self._known: dict[int, _Known] = {}
+        self._own_ids = self._token_ids if own_ids is None else own_ids
+        self._original = original
+        self._num_shared = int(np.searchsorted(self._token_ids, vocab_size))
+        self._num_branches = num_branches
+        self._end_ids = end_ids
+        self._read: dict[int, _Read] = {}
+        self._given_up: set[int] = set()
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`. Requests beyond the context of the model get no draft."""
-        chains: dict[int, _Growing] = {}
+        growing: dict[int, _Growing] = {}
         for request, budget in zip(requests, budgets, strict=True):
-            usable = min(budget.num_tokens, self._decoder.config.context_length - len(request.tokens))
-            if usable > 0 and self._can_read(request):
-                chains[request.id] = _Growing(request, self._catch_up(request), replace(budget, num_tokens=usable))
-        while growing := [c for c in chains.values() if not c.stopped and len(c.drafted) < c.budget.num_tokens]:
-            self._grow(growing)
+            max_depth = self._decoder.config.context_length - len(request.tokens)
+            if budget.num_tokens > 0 and max_depth > 0 and self._can_read(request):
+                self.read(request, len(request.tokens), most_left=1)  # a single one rides along with the root
+                growing[request.id] = _Growing(request, self._read[request.id], budget, self._ends(request), max_depth)
+                growing[request.id].start()
+        level = list(growing.values())
+        while level:
+            self._grow(level)
+            for one in level:
+                one.descend()
+            level = [one for one in level if one.sources and one.request.id not in self._given_up]
         return [
-            DraftTree.chain(
-                request.tokens[-1],
-                tuple(chains[request.id].drafted),
-                tuple(chains[request.id].confidence),
-            )
-            if request.id in chains
+            growing[request.id].tree()
+            if request.id in growing and request.id not in self._given_up
             else no_draft(request)
             for request in requests
         ]
 
+    def _ends(self, request: RequestView) -> frozenset[int]:
+        own = frozenset() if request.params.ignore_eos else self._end_ids
+        return own.union(request.params.stop_token_ids)
+
     def _can_read(self, request: RequestView) -> bool:
-        """Whether the model has an embedding for each token (placeholders may lie beyond)."""
-        known = self._known.get(request.id)
-        unseen = request.tokens[known.num_agreed if known else 0 :]
-        return all(0 <= token < self._decoder.config.vocab_size for token in unseen)
+        """Whether the model has an embedding for each token (placeholders may lie beyond) and is sound for it."""
+        read = self._read.get(request.id)
+        unseen = request.tokens[len(read.sequence) if read else 0 :]
+        vocab_size = self._decoder.config.vocab_size
+        return request.id not in self._given_up and all(0 <= token < vocab_size for token in unseen)
 
-    def _catch_up(self, request: RequestView) -> CacheSequence:
-        """The drafter's cache of a request, brought to the tokens before the root or to one less."""
-        known = self._known.get(request.id)
-        if known is None:
-            known = self._known[request.id] = _Known(self._decoder.cache.open(request.tokens))
+    def _grow(self, level: Sequence[_Growing]) -> None:
+        """One forward pass for all requests, and the tokens that may follow each node that was run."""
+        for one, logits in zip(level, self._decoder.forward([one.entry() for one in level]), strict=True):
+            one.read.num_run = len(one.read.tokens)
+            try:
+                for source, row in zip(one.sources, logits, strict=True):
+                    one.add(source, self._choices(row, self._original(one.request), one.path(source)))
+            except ForedraftError as error:  # the logits are not numbers
+                self._give_up(one.request, error)
+
+    def _choices(self, row: Floats, request: Choosing, path: Sequence[int]) -> list[tuple[int, int, float]]:
+        """The tokens that may follow, the one the model would choose first, with the chances that they are right."""
+        ids = self._token_ids
+        if request.processors is not None:
+            ids = ids[: self._num_shared]  # options are about the target's tokens
+        row = processed(row[: len(ids)], request, path, token_ids=ids)
+        count = self._num_branches if request.params.greedy else max(self._num_branches, _NUM_RIVALS)
+        chosen = choose_processed(self._decoder.kernels, row, request, len(path), count=count, token_ids=ids)
+        if not chosen:
+            return []
+        names = np.array(chosen, dtype=np.int32)
+        indices = np.searchsorted(ids, names).astype(np.int32)
+        noise = (request.params.seed or 0, request.choice, len(request.tokens) + len(path))
+        chances = coupled_chances(self._decoder.kernels, row, indices, names, request.params.temperature, noise)
+        return list(zip(self._own_ids[indices].tolist(), chosen, chances, strict=True))[: self._num_branches]
+
+    def _give_up(self, request: RequestView, error: ForedraftError) -> None:
+        """Ask the model for this request no more."""
+        if not self.num_given_up:
+            self.problem = f"{self.name}: {error}; it drafts no more for such requests"
+            logging.getLogger("foredraft").warning(self.problem)
+        self.num_given_up += 1
+        self._given_up.add(request.id)
+        read = self._read.pop(request.id)
+        read.sequence.truncate(0)  # nothing of it is to be found by others
+        read.sequence.close()
+
+    def read(self, request: RequestView, num_tokens: int, *, most_left: int = 0) -> None:
+        """Read at most `num_tokens` of the tokens that `num_unread` counts; nothing where `most_left` are unread."""
+        self._settle(request)
+        read = self._read.get(request.id)
+        if read is None:
+            read = self._read[request.id] = _Read(self._decoder.cache.open(request.tokens))
+        known = len(read.sequence)
+        missing = request.tokens[known : min(len(request.tokens) - 1, known + num_tokens)]
+        if len(missing) > most_left:
+            self._decoder.prefill(read.sequence, missing)
+
+    def _settle(self, request: RequestView) -> None:
+        """Keep what was read of the request, and of the last tree what has become part of it."""
+        read = self._read.get(request.id)
+        if read is None:
+            return
+        tokens, parents = tuple(read.tokens[: read.num_run]), tuple(read.parents[: read.num_run])
+        read.tokens, read.parents, read.num_run = [], [], 0
         committed = request.tokens[:-1]
-        known.sequence.truncate(_common_prefix(known.sequence.tokens, committed, known.num_agreed))
-        missing = committed[len(known.sequence) :]
-        if len(missing) > 1:  # a single one rides along with the root
-            self._decoder.prefill(known.sequence, missing)
-        known.num_agreed = len(known.sequence)
-        return known.sequence
-
-    def _grow(self, chains: Sequence[_Growing]) -> None:
-        """One forward pass: one more token for each chain."""
-        trees = [DraftTree.chain(chain.pending[0], tuple(chain.pending[1:])) for chain in chains]
-        entries = [Entry(chain.sequence, tree, "last") for chain, tree in zip(chains, trees, strict=True)]
-        for chain, tree, logits in zip(chains, trees, self._decoder.forward(entries), strict=True):
-            chain.sequence.commit(tree.tokens)
-            params = chain.request.params
-            row = logits[0, : len(self._token_ids)]
-            [token] = self._decoder.kernels.pick(
-                row,
-                temperature=params.temperature,
-                top_k=params.top_k,
-                top_p=params.top_p,
-                min_p=params.min_p,
-                noise=(params.seed or 0, 0, len(chain.sequence)),
-                token_ids=self._token_ids,
-            )
-            index = int(np.searchsorted(self._token_ids, token))
-            confidence = self._decoder.kernels.token_probability(row, index, params.temperature)
-            chain.survival *= chain.budget.chance(confidence, len(chain.drafted) + 1)
-            if chain.survival < chain.budget.min_survival:
-                chain.stopped = True
-                continue
-            chain.drafted.append(token)
-            chain.confidence.append(confidence)
+        shared = _common_prefix(read.sequence.tokens, committed)
+        if shared < len(read.sequence):
+            read.sequence.truncate(shared)
+        elif tokens and shared < len(committed) and committed[shared] == tokens[0]:
+            tree = DraftTree(tokens, parents)
+            self._decoder.commit(read.sequence, tree, _path(tree, committed[shared + 1 :]))
 
     def num_unread(self, request: RequestView) -> int:
         """See `CostlyDrafter`."""
-        known = self._known.get(request.id)
-        return len(request.tokens) - 1 - (known.num_agreed if known else 0)
+        self._settle(request)
+        read = self._read.get(request.id)
+        return len(request.tokens) - 1 - (len(read.sequence) if read else 0)
 
     def time_step(self, *, num_tokens: int, context: int) -> float:
         """See `CostlyDrafter`."""
         return self._decoder.time_forward(num_tokens=num_tokens, context=context)
 
     def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        """Nothing to do: the cache is brought in line at the next proposal."""
+        """Nothing to do: the cache is brought in line when the request is next looked at."""
 
     def forget(self, request_id: int) -> None:
         """See `Drafter`. What the model has read stays findable for requests that begin alike."""
-        known = self._known.pop(request_id, None)
-        if known is not None:
-            known.sequence.close()
+        self._given_up.discard(request_id)
+        read = self._read.pop(request_id, None)
+        if read is not None:
+            read.sequence.close()
 
 
-def _common_prefix(cached: Sequence[int], tokens: Sequence[int], num_agreed: int) -> int:
-    """How many tokens at the start are the same; the first `num_agreed` are known to be."""
+def coupled_chances(
+    kernels: Kernels,
+    logits_V: Floats,
+    indices: Ints,
+    ids: Ints,
+    temperature: float,
+    noise: tuple[int, int, int],
+) -> list[float]:
+    """For the drafter's first choices, the chance that each is the target's choice too.
+
+    Drafter and target add the same noise, so the drafter's probability says little: its choice may be an unlikely
+    token that the noise has raised, and the target's noise raises it as well. What makes them differ is the target's
+    logits. If these are the drafter's own plus independent Gumbel variables of scale 1 - which at temperature 0 makes
+    softmax(logits) the right answer - then the target chooses token i with probability softmax(logits + T * noise)[i].
+
+    indices, ids: the first choices as places in `logits_V` and as tokens. Those beyond them weigh what they do without
+    noise, since it was too small to make them first choices.
+    """
+    first = kernels.token_probability(logits_V, int(indices[0]), 0.0)
+    if temperature == 0.0 and len(indices) == 1:
+        return [first]
+    logits = logits_V[indices].astype(np.float64)
+    probs = first * np.exp(logits - logits[0])
+    if temperature == 0.0:
+        return [float(prob) for prob in probs]
+    raised = np.log(probs) + temperature * gumbel(*noise, ids)
+    rest = max(0.0, 1.0 - float(probs.sum()))
+    top = float(raised.max())
+    weights = np.exp(raised - top)
+    total = float(weights.sum()) + rest * float(np.exp(-top))
+    return [float(weight) / total for weight in weights]
+
+
+def _common_prefix(cached: Sequence[int], tokens: Sequence[int]) -> int:
+    """How many tokens at the start are the same."""
     length = min(len(cached), len(tokens))
-    for index in range(min(num_agreed, length), length):
-        if cached[index] != tokens[index]:
-            return index
-    return length
+    if cached[:length] == tokens[:length]:
+        return length
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(cached, tokens, strict=False)))
+
+
+def _path(tree: DraftTree, tokens: Sequence[int]) -> list[int]:
+    """The nodes below the root that hold the tokens, as far as they go."""
+    path = [0]
+    for token in tokens:
+        node = tree.child(path[-1], token)
+        if node is None:
+            break
+        path.append(node)
+    return path[1:]

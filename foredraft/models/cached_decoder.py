@@ -21,11 +21,21 @@ Wanted = Literal["all", "last", "none"]
 
 @dataclass(frozen=True)
 class Entry:
-    """What one request adds to a forward pass: a tree behind its cached tokens, and which logits it wants."""
+    """What one request adds to a forward pass: a tree behind its cached tokens, and which logits it wants.
+
+    num_ready: nodes at the start of the tree that earlier passes have run, nothing having been committed since. They
+    are seen by the others and not run again, so a tree can grow from pass to pass.
+    """
 
     sequence: CacheSequence
     tree: DraftTree
     wanted: Wanted = "all"
+    num_ready: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Nodes to run."""
+        return self.tree.num_nodes - self.num_ready
 
 
 class CachedDecoder:
@@ -42,8 +52,8 @@ class CachedDecoder:
     def forward(self, entries: Sequence[Entry]) -> list[Floats]:
         """One forward pass over all trees; nothing is committed.
 
-        Returns for each entry its logits: [nodes, V] for "all", [1, V] for "last", [0, V] for "none". They are
-        views that are valid until the next pass.
+        Returns for each entry its logits: [rows, V] for "all", a row for each node that is run, [1, V] for "last",
+        [0, V] for "none". They are views that are valid until the next pass.
         """
         for entry in entries:
             entry.sequence.reserve(entry.tree.num_nodes)
@@ -102,7 +112,7 @@ def _split(entries: Sequence[Entry], results: Mapping[str, Floats]) -> list[Floa
     parts: list[Floats] = []
     begin = 0
     for entry in entries:
-        end = begin + {"all": entry.tree.num_nodes, "last": 1, "none": 0}[entry.wanted]
+        end = begin + {"all": entry.num_rows, "last": 1, "none": 0}[entry.wanted]
         parts.append(results["logits"][begin:end])
         begin = end
     return parts
@@ -126,16 +136,17 @@ def lay_out(entries: Sequence[Entry]) -> Batch:
     for request, entry in enumerate(entries):
         sequence, tree, length = entry.sequence, entry.tree, len(entry.sequence)
         if entry.wanted == "all":
-            selected.extend(range(len(tokens), len(tokens) + tree.num_nodes))
+            selected.extend(range(len(tokens), len(tokens) + entry.num_rows))
         elif entry.wanted == "last":
-            selected.append(len(tokens) + tree.num_nodes - 1)
+            selected.append(len(tokens) + entry.num_rows - 1)
         own_slots = [sequence.slot(length + node) for node in range(tree.num_nodes)]
-        tokens.extend(tree.tokens)
-        positions.extend(length + depth for depth in tree.depths)
-        requests.extend([request] * tree.num_nodes)
-        slots.extend(own_slots)
-        for node, straight in enumerate(_straight(tree)):
-            if straight:
+        tokens.extend(tree.tokens[entry.num_ready :])
+        positions.extend(length + depth for depth in tree.depths[entry.num_ready :])
+        requests.extend([request] * entry.num_rows)
+        slots.extend(own_slots[entry.num_ready :])
+        straight = _straight(tree)
+        for node in range(entry.num_ready, tree.num_nodes):
+            if straight[node]:
                 prefixes.append(length + node + 1)
             else:
                 prefixes.append(length)

@@ -5,15 +5,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from helpers.drafting import budgets, unspeculated
-from helpers.engines import table_decoder
+from helpers.engines import TableForward, table_decoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foredraft.drafters.base import Outcome
 from foredraft.drafters.model import ModelDrafter
-from foredraft.sampling import SamplingParams
+from foredraft.models.cached_decoder import CachedDecoder
+from foredraft.sampling import Processors, SamplingParams
 from foredraft.testing import TableModel
-from foredraft.tree import Budget
+from foredraft.tree import Budget, DraftTree
 
 V = 40
 MODEL = TableModel(2, V, seed=2)
@@ -25,6 +26,17 @@ class View:
     id: int = 0
     num_prompt_tokens: int = 1
     params: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
+    choice: int = 0
+    processors: Processors | None = None
+
+
+def one(drafter: ModelDrafter, view: View, budget: int | Budget) -> DraftTree:
+    [tree] = drafter.propose([view], [Budget(budget) if isinstance(budget, int) else budget])
+    return tree
+
+
+def nothing_seen(tree: DraftTree) -> Outcome:
+    return Outcome(tree, (), np.zeros((tree.num_nodes, V), np.float32))
 
 
 @settings(max_examples=40)
@@ -46,15 +58,15 @@ def test_drafts_are_what_the_model_says(seed: int) -> None:
     ]
     for _ in range(8):
         asked = [view for view in views if random.random() < 0.8]
-        numbers = [int(random.integers(6)) for _ in asked]
-        trees = drafter.propose(asked, budgets(*numbers))
-        for view, budget, tree in zip(asked, numbers, trees, strict=True):
+        budgets = [int(random.integers(6)) for _ in asked]
+        trees = drafter.propose(asked, [Budget(budget) for budget in budgets])
+        for view, budget, tree in zip(asked, budgets, trees, strict=True):
             assert tree.tokens == (view.tokens[-1], *MODEL.generate(view.tokens, view.params, budget))
             kept = int(random.integers(tree.num_nodes))
             view.tokens.extend(tree.tokens[1 : 1 + kept])
         for view in views:
             view.tokens.extend(random.integers(V, size=random.integers(1, 3)).tolist())
-        drafter.observe(asked, unspeculated(asked))
+        drafter.observe(asked, [nothing_seen(tree) for tree in trees])
     for view in views:
         drafter.forget(view.id)
         drafter.forget(view.id)
@@ -63,61 +75,96 @@ def test_drafts_are_what_the_model_says(seed: int) -> None:
 
 def test_confidence_is_the_probability() -> None:
     decoder, _ = table_decoder(MODEL)
-    for temperature in (0.0, 0.5):
-        params = SamplingParams(seed=3, temperature=temperature)
-        [tree] = ModelDrafter(decoder, vocab_size=V).propose([View([1, 2, 3], params=params)], budgets(5))
-        sequence = [1, 2, 3]
-        for token, confidence in zip(tree.tokens[1:], tree.confidence[1:], strict=True):
-            whole = SamplingParams(seed=3, temperature=temperature or 1.0)
-            assert confidence == pytest.approx(MODEL.probs(sequence, whole)[token])
-            sequence.append(token)
+    tree = one(ModelDrafter(decoder, vocab_size=V), View([1, 2, 3]), 5)
+    sequence = [1, 2, 3]
+    for token, confidence in zip(tree.tokens[1:], tree.confidence[1:], strict=True):
+        assert confidence == pytest.approx(MODEL.probs(sequence, SamplingParams(temperature=1.0))[token])
+        sequence.append(token)
 
 
 def test_a_chain_ends_before_an_unlikely_token() -> None:
     decoder, _ = table_decoder(MODEL)
+    drafter = ModelDrafter(decoder, vocab_size=V)
     view = View([1, 2, 3])
-    [whole] = ModelDrafter(decoder, vocab_size=V).propose([view], budgets(6))
+    whole = one(drafter, view, 6)
     survival = [math.prod(whole.confidence[: node + 1]) for node in range(whole.num_nodes)]
-    bound = survival[3]
-    [cut] = ModelDrafter(decoder, vocab_size=V).propose([view], [Budget(6, min_survival=bound + 1e-9)])
-    assert cut.tokens == whole.tokens[:3]
-    [kept] = ModelDrafter(decoder, vocab_size=V).propose([view], [Budget(6, min_survival=bound - 1e-9)])
-    assert kept.tokens == whole.tokens[:4]
+    for bound, kept in [(survival[3] + 1e-9, 3), (survival[3] - 1e-9, 4), (1.0, 1)]:
+        assert one(drafter, view, Budget(6, min_survival=bound)).tokens == whole.tokens[:kept]
 
 
-def test_what_was_learned_of_the_drafter_decides_where_it_ends() -> None:
+def test_what_was_learned_of_the_drafter_counts_instead_of_its_word() -> None:
     decoder, _ = table_decoder(MODEL)
-    view = View([1, 2, 3], params=SamplingParams(temperature=1.0, seed=5))
-    for learned, drafted in [(1.0, 6), (0.5, 3), (0.1, 1)]:
-        budget = Budget(6, min_survival=0.1, chance=lambda confidence, depth, learned=learned: learned)
-        [tree] = ModelDrafter(decoder, vocab_size=V).propose([view], [budget])
-        assert tree.num_draft_tokens == drafted
+    asked: list[tuple[float, int]] = []
+
+    def chance(confidence: float, depth: int) -> float:
+        asked.append((confidence, depth))
+        return 0.9
+
+    tree = one(ModelDrafter(decoder, vocab_size=V), View([1, 2, 3]), Budget(6, 0.9**3 - 1e-9, chance))
+    assert tree.num_draft_tokens == 3
+    assert [depth for _, depth in asked] == [1, 2, 3, 4]
+    assert [confidence for confidence, _ in asked[:3]] == list(tree.confidence[1:])
 
 
 def test_one_pass_a_token_and_one_for_a_prompt() -> None:
     decoder, forward = table_decoder(MODEL)
     drafter = ModelDrafter(decoder, vocab_size=V)
     view = View(list(range(30)))
-    [tree] = drafter.propose([view], budgets(3))
+    assert drafter.num_unread(view) == 29
+    tree = one(drafter, view, 3)
     assert forward.num_passes == 1 + 3
     # All accepted: the last token drafted was never run, so it rides along with the new root.
     view.tokens.extend([*tree.tokens[1:], 5])
+    assert drafter.num_unread(view) == 1
     forward.num_passes = 0
-    drafter.propose([view], budgets(3))
+    one(drafter, view, 3)
     assert forward.num_passes == 3
     # None accepted: only the root is new.
     view.tokens.append(6)
+    assert drafter.num_unread(view) == 0
     forward.num_passes = 0
-    drafter.propose([view], budgets(3))
+    one(drafter, view, 3)
     assert forward.num_passes == 3
     # Several requests share each pass.
     other = View([4, 5, 6], id=1)
-    drafter.propose([other], budgets(1))
+    one(drafter, other, 1)
     view.tokens.append(7)
     other.tokens.append(7)
     forward.num_passes = 0
-    drafter.propose([view, other], budgets(3, 2))
+    drafter.propose([view, other], [Budget(3), Budget(2)])
     assert forward.num_passes == 3
+
+
+def test_a_prompt_is_read_in_pieces_on_demand() -> None:
+    decoder, forward = table_decoder(MODEL, length=1024)
+    drafter = ModelDrafter(decoder, vocab_size=V)
+    view = View([i % V for i in range(700)])  # longer than a chunk of the decoder
+    for unread in (699, 599, 499):
+        assert drafter.num_unread(view) == unread
+        drafter.read(view, 100)
+    drafter.read(view, 10**6)
+    assert drafter.num_unread(view) == 0
+    forward.num_passes = 0
+    assert one(drafter, view, 3).tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 3))
+    assert forward.num_passes == 3
+    fresh, _ = table_decoder(MODEL, length=1024)  # and all at once, over all chunks
+    assert one(ModelDrafter(fresh, vocab_size=V), view, 3).tokens[1:] == tuple(
+        MODEL.generate(view.tokens, view.params, 3)
+    )
+
+
+def test_a_prompt_that_was_read_before_is_not_read_again() -> None:
+    """Kind: the target finds a prompt in its cache, the drafter starts from nothing."""
+    decoder, forward = table_decoder(MODEL, length=512)
+    drafter = ModelDrafter(decoder, vocab_size=V)
+    prompt = [i * 7 % V for i in range(200)]
+    first = one(drafter, View(prompt, id=1), 4)
+    drafter.forget(1)
+    forward.num_passes = 0
+    second = View(prompt, id=2)
+    assert one(drafter, second, 4) == first
+    assert forward.num_passes == 1 + 4  # what lies in the last, unfinished block is read again
+    assert len(forward.last_rows) == 1
 
 
 def test_placeholders_beyond_the_table_are_not_read() -> None:
@@ -125,16 +172,16 @@ def test_placeholders_beyond_the_table_are_not_read() -> None:
     decoder, forward = table_decoder(MODEL)
     drafter = ModelDrafter(decoder, vocab_size=V)
     strange, plain = View([1, V + 3, 2], id=0), View([1, 2], id=1)
-    trees = drafter.propose([strange, plain], budgets(3, 3))
+    trees = drafter.propose([strange, plain], [Budget(3), Budget(3)])
     assert [tree.num_draft_tokens for tree in trees] == [0, 3]
     assert forward.num_passes > 0
-    assert drafter.propose([View([-1, 2], id=2)], budgets(3))[0].num_draft_tokens == 0
+    assert one(drafter, View([-1, 2], id=2), 3).num_draft_tokens == 0
 
 
 def test_only_shared_ids_are_proposed() -> None:
     decoder, _ = table_decoder(MODEL)
     params = SamplingParams(seed=1, temperature=3.0)
-    [tree] = ModelDrafter(decoder, vocab_size=10).propose([View([1, 2], params=params)], budgets(40))
+    tree = one(ModelDrafter(decoder, vocab_size=10), View([1, 2], params=params), 40)
     assert max(tree.tokens) < 10
 
 
@@ -142,5 +189,61 @@ def test_the_context_of_the_model_is_its_limit() -> None:
     decoder, _ = table_decoder(MODEL, length=32)
     drafter = ModelDrafter(decoder, vocab_size=V)
     for length, drafted in [(20, 8), (26, 6), (31, 1), (32, 0), (33, 0), (100, 0)]:
-        [tree] = drafter.propose([View([i % V for i in range(length)], id=length)], budgets(8))
-        assert tree.num_draft_tokens == drafted
+        assert one(drafter, View([i % V for i in range(length)], id=length), 8).num_draft_tokens == drafted
+
+
+def test_no_budget_no_pass() -> None:
+    decoder, forward = table_decoder(MODEL)
+    assert one(ModelDrafter(decoder, vocab_size=V), View([1, 2, 3]), 0).num_draft_tokens == 0
+    assert forward.num_passes == 0
+
+
+def test_nothing_is_drafted_beyond_an_end_token() -> None:
+    decoder, forward = table_decoder(MODEL)
+    text = MODEL.generate([1, 2, 3], SamplingParams(), 8)
+    end = text[3]
+    drafter = ModelDrafter(decoder, vocab_size=V, end_ids=frozenset({end}))
+    before = text.index(end) + 1
+    assert one(drafter, View([1, 2, 3]), 8).tokens[1:] == tuple(text[:before])
+    assert forward.num_passes == 1 + before  # the prompt, and one for each token
+    going_on = View([1, 2, 3], id=1, params=SamplingParams(ignore_eos=True))
+    assert one(drafter, going_on, 8).tokens[1:] == tuple(text)
+    stopped = View([1, 2, 3], id=2, params=SamplingParams(ignore_eos=True, stop_token_ids=(text[1],)))
+    assert one(drafter, stopped, 8).tokens[1:] == tuple(text[: text.index(text[1]) + 1])
+
+
+class Broken(TableForward):
+    """Logits that are not numbers after some token."""
+
+    bad_token, bad_value = 7, math.nan
+
+    def _row(self, batch, storage, row):  # type: ignore[no-untyped-def]
+        logits = super()._row(batch, storage, row)
+        return np.full_like(logits, self.bad_value) if batch.tokens_N[row] == self.bad_token else logits
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_logits_that_are_not_numbers_end_the_drafts_of_one_request(
+    value: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kind: a drafter that overflows takes the answer down with it."""
+    healthy, _ = table_decoder(MODEL)
+    forward = Broken(MODEL)
+    forward.bad_value = value
+    decoder = CachedDecoder(healthy.config, forward, healthy.kernels)
+    drafter = ModelDrafter(decoder, vocab_size=V, name="model:broken")
+    ill, well = View([1, 2, 7], id=1), View([1, 2, 3], id=2)
+    trees = drafter.propose([ill, well], [Budget(2), Budget(2)])
+    assert [tree.num_draft_tokens for tree in trees] == [0, 2]
+    assert drafter.num_given_up == 1
+    assert "model:broken" in drafter.problem
+    ill.tokens.append(3)
+    forward.num_passes = 0
+    assert one(drafter, ill, 3).num_draft_tokens == 0
+    assert forward.num_passes == 0
+    assert one(drafter, View([4, 7], id=3), 3).num_draft_tokens == 0
+    assert drafter.num_given_up == 2
+    assert len(caplog.records) == 1  # said once
+    for request_id in (1, 2, 3):
+        drafter.forget(request_id)
+    assert decoder.cache.pool.num_used == 0

@@ -77,16 +77,18 @@ class TableForward:
 
     Keys hold token ids and values hold positions. What a row sees is read back from the slots it is told to look in,
     so a slot that was moved wrongly, reused or never written changes the logits or fails at once.
-    before: called before each pass.
+    before: called before each pass. last_rows: the tokens that the last pass ran.
     """
 
     def __init__(self, model: TableModel) -> None:
         self.model = model
         self.num_passes = 0
+        self.last_rows: list[int] = []
         self.before: Callable[[], None] = lambda: None
 
     def __call__(self, batch: Batch, storage: Storage) -> Mapping[str, Floats]:
         self.num_passes += 1
+        self.last_rows = batch.tokens_N.tolist()
         self.before()
         blocks, places = np.divmod(batch.slots_N, BLOCK_POSITIONS)
         storage.keys[0, blocks, 0, 0, places] = batch.tokens_N
