@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from foredraft.accept import walk
+from foredraft.accept import COUPLED, AcceptanceRule
 from foredraft.cache import CacheSequence
 from foredraft.drafters.base import Outcome
 from foredraft.errors import ForedraftError
 from foredraft.kernels.operations import Floats
 from foredraft.planner import Planner, RoundTimes, room
 from foredraft.sampling import Processors, SamplingParams
+from foredraft.sampling.noise import FloatArray
 from foredraft.tree import DraftTree
 from foredraft.verify import Verifier, usable_part
 
@@ -57,15 +58,21 @@ Emit = Callable[[RoundRequest, tuple[int, ...]], int]
 """Appends emitted tokens to a request and returns how many it kept: fewer than all where the request ends."""
 
 
-def run_round(requests: Sequence[RoundRequest], planner: Planner, verifier: Verifier, emit: Emit) -> RoundReport:
+def run_round(
+    requests: Sequence[RoundRequest],
+    planner: Planner,
+    verifier: Verifier,
+    emit: Emit,
+    rule: AcceptanceRule = COUPLED,
+) -> RoundReport:
     """Draft, verify, accept and commit once for every request."""
     started = time.perf_counter()
-    trees = _draft(requests, planner, verifier)
+    trees = _draft(requests, planner, verifier, rule)
     drafted = time.perf_counter()
     logits = verifier.verify([request.sequence for request in requests], trees)
     verified = time.perf_counter()
     outcomes = [
-        _accept(request, tree, logits_NV, verifier, emit)
+        _accept(_Target(request, tree, logits_NV, verifier), rule, emit)
         for request, tree, logits_NV in zip(requests, trees, logits, strict=True)
     ]
     times = RoundTimes(drafted - started, verified - drafted, time.perf_counter() - verified)
@@ -73,7 +80,9 @@ def run_round(requests: Sequence[RoundRequest], planner: Planner, verifier: Veri
     return RoundReport(outcomes, times)
 
 
-def _draft(requests: Sequence[RoundRequest], planner: Planner, verifier: Verifier) -> list[DraftTree]:
+def _draft(
+    requests: Sequence[RoundRequest], planner: Planner, verifier: Verifier, rule: AcceptanceRule
+) -> list[DraftTree]:
     trees = planner.draft(requests)
     for request, tree in zip(requests, trees, strict=True):
         if tree.tokens[0] != request.tokens[-1]:
@@ -81,18 +90,46 @@ def _draft(requests: Sequence[RoundRequest], planner: Planner, verifier: Verifie
                 f"drafters {', '.join(planner.methods)}: the tree of request {request.id} has another root"
             )
     return [
-        usable_part(tree, room=room(request), vocab_size=verifier.vocab_size)
+        usable_part(rule.usable(tree), room=room(request), vocab_size=verifier.vocab_size)
         for tree, request in zip(trees, requests, strict=True)
     ]
 
 
-def _accept(request: RoundRequest, tree: DraftTree, logits_NV: Floats, verifier: Verifier, emit: Emit) -> Outcome:
-    def target_token(node: int) -> int:
-        path = [tree.tokens[above] for above in tree.path(node)]
-        return verifier.target_token(logits_NV[node], request, path)
+@dataclass(frozen=True, eq=False)
+class _Target:
+    """The target after each node of a request's tree, as acceptance rules see it."""
 
-    accepted = walk(tree, target_token)
+    request: RoundRequest
+    tree: DraftTree
+    logits_NV: Floats
+    verifier: Verifier
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.request.params
+
+    @property
+    def choice(self) -> int:
+        return self.request.choice
+
+    @property
+    def position(self) -> int:
+        return len(self.request.tokens)
+
+    def token(self, node: int) -> int:
+        return self.verifier.target_token(self.logits_NV[node], self.request, self._path(node))
+
+    def probs(self, node: int, params: SamplingParams) -> FloatArray:
+        return self.verifier.target_probs(self.logits_NV[node], self.request, self._path(node), params)
+
+    def _path(self, node: int) -> list[int]:
+        return [self.tree.tokens[above] for above in self.tree.path(node)]
+
+
+def _accept(target: _Target, rule: AcceptanceRule, emit: Emit) -> Outcome:
+    request, tree = target.request, target.tree
+    accepted = rule.accept(tree, target)
     num_kept = emit(request, accepted.tokens(tree))
     # The last token kept is the next root: it is not cached yet, even where it was a node of the tree.
-    verifier.commit(request.sequence, tree, accepted.path[: num_kept - 1])
-    return Outcome(tree, accepted.path[:num_kept], logits_NV)
+    target.verifier.commit(request.sequence, tree, accepted.path[: num_kept - 1])
+    return Outcome(tree, accepted.path[:num_kept], target.logits_NV, accepted.choices[:num_kept])

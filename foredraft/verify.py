@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from foredraft.cache import CacheSequence
-from foredraft.errors import OptionError
+from foredraft.errors import ForedraftError, OptionError
 from foredraft.kernels.operations import Floats
 from foredraft.models.cached_decoder import CachedDecoder, Entry
-from foredraft.sampling import Choosing, choose
+from foredraft.sampling import Choosing, SamplingParams, choose, filtered_probs, processed
+from foredraft.sampling.noise import FloatArray
 from foredraft.tree import DraftTree
+
+_NO_TOKEN = "the options leave no token to choose: loosen --logit-bias, --bad-words, --min-tokens or the grammar"
 
 
 class Verifier:
@@ -47,10 +52,20 @@ class Verifier:
         """
         chosen = choose(self._decoder.kernels, logits_V, request, path)
         if not chosen:
-            raise OptionError(
-                "the options leave no token to choose: loosen --logit-bias, --bad-words, --min-tokens or the grammar"
-            )
+            raise OptionError(_NO_TOKEN)
         return chosen[0]
+
+    def target_probs(
+        self, logits_V: Floats, request: Choosing, path: Sequence[int], params: SamplingParams
+    ) -> FloatArray:
+        """The distribution that the target's token there is drawn from over all seeds, under `params`: float64 [V].
+
+        Raises OptionError as `target_token`.
+        """
+        row_V = processed(logits_V, request, path)
+        if row_V.max() == -np.inf:
+            raise OptionError(_NO_TOKEN)
+        return filtered_probs(row_V, params)
 
     def commit(self, sequence: CacheSequence, tree: DraftTree, path: Sequence[int]) -> None:
         """Keep the root and the accepted nodes; everything else is forgotten."""
@@ -62,7 +77,12 @@ def usable_part(tree: DraftTree, *, room: int, vocab_size: int) -> DraftTree:
     (most drafted tokens that the request can still use).
 
     A node goes together with everything below it. A drafter's mistake thus costs speed, nothing else.
+
+    Raises ForedraftError where tokens were drawn from a distribution over another vocabulary: to leave out those that
+    do not exist here would bias rules that go by it.
     """
+    if any(probs_V is not None and len(probs_V) != vocab_size for probs_V in tree.draft_probs):
+        raise ForedraftError(f"draft_probs must be over the target's {vocab_size} tokens")
     if tree.num_draft_tokens <= room and all(0 <= token < vocab_size for token in tree.tokens[1:]):
         return tree
     kept = [0]

@@ -65,6 +65,10 @@ class Target(Protocol):
         """The request's own."""
 
     @property
+    def choice(self) -> int:
+        """Which of several answers to the same prompt this is."""
+
+    @property
     def position(self) -> int:
         """Of the token after the root."""
 

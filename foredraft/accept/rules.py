@@ -87,7 +87,7 @@ class ByDistribution:
         params = target.params
         if params.greedy:
             return walk(tree, target.token)
-        chance = SeededChance(params.seed or 0, 0, target.position)
+        chance = SeededChance(params.seed or 0, target.choice, target.position)
         return self.function(tree, lambda node: target.probs(node, params), chance)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from foredraft.accept import Choice
 from foredraft.kernels.operations import Floats
 from foredraft.sampling import Processors, SamplingParams
 from foredraft.tree import Budget, DraftTree
@@ -45,11 +46,13 @@ class Outcome:
     path: the nodes accepted and kept, from the root's child down, without the root.
     logits_NV: the target's logits after each node of the tree, whether it was accepted or not. A view that is valid
     until the drafter's `observe` returns.
+    choices: what lenient rules report of each token kept, see `foredraft.accept.Choice`; empty for all others.
     """
 
     tree: DraftTree
     path: tuple[int, ...]
     logits_NV: Floats
+    choices: tuple[Choice, ...] = ()
 
     @property
     def num_draft_tokens(self) -> int:

@@ -1,6 +1,7 @@
 """From logits to a token: the options of a request, the seeded noise, the choice, and the end of the text."""
 
 from foredraft.sampling.choose import Choosing, choose, choose_processed, processed
+from foredraft.sampling.drawing import Drawing, Drawn, draw
 from foredraft.sampling.noise import Noise, gumbel
 from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.pick import filtered_probs, pick, top_perturbed
@@ -9,6 +10,8 @@ from foredraft.sampling.stop import StopStrings
 
 __all__ = [
     "Choosing",
+    "Drawing",
+    "Drawn",
     "LogitProcessor",
     "Noise",
     "Processors",
@@ -16,6 +19,7 @@ __all__ = [
     "StopStrings",
     "choose",
     "choose_processed",
+    "draw",
     "filtered_probs",
     "gumbel",
     "pick",

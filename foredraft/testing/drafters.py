@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from foredraft.drafters.base import Outcome, RequestView
-from foredraft.sampling.noise import Noise
+from foredraft.sampling.drawing import Drawing, draw
+from foredraft.sampling.noise import FloatArray, Noise
 from foredraft.sampling.pick import top_perturbed
 from foredraft.testing.table_model import TableModel
 from foredraft.tree import Budget, DraftTree
@@ -127,38 +128,47 @@ class WrongDrafter(_Double):
 
 
 class DistDrafter(_Double):
-    """Draws from the distribution of a model of its own, with the noise and the filters of the request.
+    """Draws from the distribution of a model of its own, with the filters of the request.
 
-    shape: children of each node at each depth, the most likely choices of the model first: (1, 1, 1) is a
-    chain of three, (3, 2) a tree of nine nodes below the root. The budget cuts the tree from its end, level
-    by level.
+    shape: children of each node at each depth, in the order drawn: (1, 1, 1) is a chain of three, (3, 2) a tree of nine
+    nodes below the root. The budget cuts the tree from its end, level by level.
+    drawing: "coupled" takes the noise of the request, so that the most likely choices of the model come first;
+    "independent" draws with numbers of its own and says from which distribution, children without replacement.
     """
 
     name = "dist"
 
-    def __init__(self, model: TableModel, shape: Sequence[int] = (1, 1, 1, 1)) -> None:
+    def __init__(self, model: TableModel, shape: Sequence[int] = (1, 1, 1, 1), *, drawing: Drawing = "coupled") -> None:
         super().__init__()
-        self._model, self._shape = model, tuple(shape)
+        self._model, self._shape, self._drawing = model, tuple(shape), drawing
 
     def draft(self, request: RequestView, budget: int) -> DraftTree:
         """A tree of the given shape, or its first nodes."""
-        nodes = [(request.tokens[-1], -1)]
+        tokens, parents = [request.tokens[-1]], [-1]
+        draft_probs: list[FloatArray | None] = [None]
         paths: list[tuple[int, ...]] = [()]
         level = [0]
         for num_children in self._shape:
             below: list[int] = []
             for node in level:
-                for token in self._children(request, paths[node], num_children):
-                    if len(nodes) > budget:
+                for token, probs in self._children(request, paths[node], num_children, first_event=len(tokens)):
+                    if len(tokens) > budget:
                         break
-                    below.append(len(nodes))
-                    nodes.append((token, node))
+                    below.append(len(tokens))
+                    tokens.append(token)
+                    parents.append(node)
+                    draft_probs.append(probs)
                     paths.append((*paths[node], token))
             level = below
-        tokens, parents = zip(*nodes, strict=True)
-        return DraftTree(tokens=tokens, parents=parents)
+        return DraftTree(tokens=tuple(tokens), parents=tuple(parents), draft_probs=tuple(draft_probs))
 
-    def _children(self, request: RequestView, path: tuple[int, ...], num_children: int) -> tuple[int, ...]:
+    def _children(
+        self, request: RequestView, path: tuple[int, ...], num_children: int, *, first_event: int
+    ) -> Sequence[tuple[int, FloatArray | None]]:
         sequence, params = [*request.tokens, *path], request.params
+        logits = self._model.logits(sequence)
+        if self._drawing == "independent" and not params.greedy:
+            size = self._model.vocab_size
+            return draw(logits, request, path, count=num_children, first_event=first_event, vocab_size=size)
         noise = None if params.seed is None else Noise(params.seed, 0, len(sequence))
-        return top_perturbed(self._model.logits(sequence), params, noise, num_children)
+        return [(token, None) for token in top_perturbed(logits, params, noise, num_children)]
