@@ -13,6 +13,7 @@ from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.merge import MergeDrafter, likeliest_part, merge_trees
 from foredraft.drafters.model import ModelDrafter
 from foredraft.drafters.none import NoDrafter
+from foredraft.drafters.recycle import RecycleDrafter
 from foredraft.drafters.suffix import SharedTexts, SuffixDrafter
 from foredraft.errors import OptionError, VocabularyMismatchError
 from foredraft.kernels.batch import Ints
@@ -98,8 +99,9 @@ _METHODS: Mapping[str, Callable[[DraftOptions], Drafter]] = {
     "none": lambda options: NoDrafter(),
     "lookup": lambda options: LookupDrafter(),
     "suffix": _suffix,
+    "recycle": lambda options: RecycleDrafter(),
 }
-AUTO = ("suffix",)
+AUTO = ("suffix", "recycle")
 """What "auto" stands for: methods that cost next to nothing. Suffix finds all that lookup does."""
 
 

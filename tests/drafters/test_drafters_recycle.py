@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+from helpers.drafting import View, budgets
+
+from foredraft.drafters.base import Outcome
+from foredraft.drafters.recycle import (
+    MAX_ROWS_READ,
+    NUM_CANDIDATES,
+    RecycleDrafter,
+    top_candidates,
+)
+from foredraft.sampling import SamplingParams
+from foredraft.testing import TableModel
+from foredraft.tree import DraftTree
+
+GREEDY = SamplingParams()
+
+
+def round_of(model: TableModel, drafter: RecycleDrafter, view: View, budget: int) -> Outcome:
+    """Draft, verify and accept as a round does, greedily."""
+    [tree] = drafter.propose([view], budgets(budget))
+    path, node = [], 0
+    logits = model.tree_logits(view.tokens, tree)
+    while (child := tree.child(node, int(logits[node].argmax()))) is not None:
+        path.append(child)
+        node = child
+    bonus = int(logits[node].argmax())
+    view.tokens.extend([*(tree.tokens[n] for n in path), bonus])
+    outcome = Outcome(tree, tuple(path), logits)
+    drafter.observe([view], [outcome])
+    return outcome
+
+
+@pytest.mark.parametrize("size", [3, 8, 31, 256, 2303, 2304, 5000])
+def test_candidates_are_the_largest_logits(size: int) -> None:
+    random = np.random.default_rng(size)
+    for _ in range(20):
+        logits = (4 * random.standard_normal(size)).astype(np.float32)
+        tokens, kinds = top_candidates(logits)
+        assert list(tokens) == np.argsort(-logits)[:NUM_CANDIDATES].tolist()
+        assert list(kinds) == sorted(kinds, reverse=True)
+
+
+def test_candidates_of_rows_with_infinite_logits() -> None:
+    logits = np.full(3000, -np.inf, np.float32)
+    logits[[5, 2900]] = 1.0
+    with np.errstate(invalid="raise"):
+        tokens, kinds = top_candidates(logits)
+    assert set(tokens[:2]) == {5, 2900}
+    assert kinds[0] == kinds[1] > kinds[2]
+    for value in (-np.inf, np.inf, np.nan):
+        tokens, kinds = top_candidates(np.full(3000, value, np.float32))
+        assert (len(set(tokens)), set(kinds)) == (NUM_CANDIDATES, {0})
+
+
+def test_what_the_target_said_after_a_token_is_proposed_after_it() -> None:
+    model = TableModel(order=1, vocab_size=16, seed=2, scale=4.0)
+    drafter, view = RecycleDrafter(), View([1])
+    outcomes = [round_of(model, drafter, view, 6) for _ in range(40)]
+    assert outcomes[0].num_draft_tokens == 0
+    # The table depends on one token alone: once all that come up are known, nothing is ever missed.
+    for outcome in outcomes[20:]:
+        assert outcome.num_accepted_tokens >= 2
+    assert view.tokens == [1, *model.generate([1], GREEDY, len(view.tokens) - 1)]
+
+
+def test_two_tokens_know_more_than_one() -> None:
+    """What follows 5 depends on what stood before it."""
+    model = TableModel(order=2, vocab_size=8, seed=4, scale=4.0)
+    drafter, view = RecycleDrafter(), View([1, 2])
+    outcomes = [round_of(model, drafter, view, 8) for _ in range(80)]
+    accepted = [outcome.num_accepted_tokens for outcome in outcomes]
+    assert np.mean(accepted[60:]) > np.mean(accepted[:10]) + 1
+
+
+def test_rejected_nodes_teach_too() -> None:
+    model = TableModel(order=1, vocab_size=16, seed=2)
+    drafter, view = RecycleDrafter(), View([1, 2])
+    tree = DraftTree((2, 9, 7), (-1, 0, 0))
+    logits = model.tree_logits(view.tokens, tree)
+    view.tokens.append(3)
+    drafter.observe([view], [Outcome(tree, (), logits)])
+    view.tokens.append(9)
+    [proposal] = drafter.propose([view], budgets(1))
+    assert proposal.tokens == (9, int(model.logits([9]).argmax()))
+
+
+def test_rows_of_the_accepted_path_come_first_and_not_all_are_read() -> None:
+    drafter, view = RecycleDrafter(), View([1, 2])
+    tokens = tuple(range(100, 100 + 20))
+    tree = DraftTree((2, *tokens), (-1, *range(20)))
+    logits = np.zeros((21, 32), np.float32)
+    view.tokens.extend([*tokens[:10], 9])
+    drafter.observe([view], [Outcome(tree, tuple(range(1, 11)), logits)])
+    assert list(drafter._single) == list(tokens[10 - MAX_ROWS_READ : 10])
+
+
+def test_confidence_follows_what_came_true() -> None:
+    """A target whose next token is always its second choice, as the table sees it: the first loses its chance."""
+    drafter, view = RecycleDrafter(), View([1, 2])
+    logits = np.full((1, 32), -9.0, np.float32)
+    logits[0, [3, 4]] = 5.0, 3.0
+    before = after = 0.0
+    for number in range(60):
+        view.tokens.extend([number % 3 + 10, 3])
+        [tree] = drafter.propose([view], budgets(2))
+        if tree.num_draft_tokens:
+            after = tree.confidence[tree.tokens.index(3, 1)]
+            before = before or after
+        root = view.tokens[-1]
+        view.tokens.append(4)
+        drafter.observe([view], [Outcome(DraftTree.chain(root), (), logits)])
+    assert after < 0.1 < before
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foredraft.drafters.recycle.MAX_SINGLE_ROWS", 10)
+    monkeypatch.setattr("foredraft.drafters.recycle.MAX_PAIR_ROWS", 20)
+    drafter, view = RecycleDrafter(), View([0])
+    for token in range(100):
+        root = view.tokens[-1]
+        view.tokens.append(token)
+        drafter.observe([view], [Outcome(DraftTree.chain(root), (), np.zeros((1, 32), np.float32))])
+    assert (len(drafter._single), len(drafter._pair)) == (10, 20)
+    assert list(drafter._single) == list(range(89, 99))
