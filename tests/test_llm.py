@@ -268,7 +268,7 @@ def test_an_interrupt_leaves_the_model_usable(monkeypatch: pytest.MonkeyPatch) -
     """Kind: Ctrl-C while a prompt is read, or in a round, costs memory or the next answer."""
     llm = tiny_llm(draft=tiny_file(seed=1))
     expected = llm.generate(TEXT, GREEDY)[0].token_ids
-    run = llm.decoder._forward
+    run = llm.decoder.compiled
     for at in range(1, 6):
         calls = SimpleNamespace(num=0)
 
@@ -278,10 +278,10 @@ def test_an_interrupt_leaves_the_model_usable(monkeypatch: pytest.MonkeyPatch) -
                 raise KeyboardInterrupt
             return run(*args)
 
-        monkeypatch.setattr(llm.decoder, "_forward", interrupted)
+        monkeypatch.setattr(llm.decoder, "compiled", interrupted)
         with pytest.raises(KeyboardInterrupt):
             llm.generate([TEXT + str(at), "the"], GREEDY)
-        monkeypatch.setattr(llm.decoder, "_forward", run)
+        monkeypatch.setattr(llm.decoder, "compiled", run)
         assert used_blocks(llm) == 0
         assert not llm._engine.has_work
         assert llm.generate(TEXT, GREEDY)[0].token_ids == expected

@@ -1,7 +1,7 @@
 """The compiled operations: a decoder is recorded once as a program and then run in one call."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,8 @@ from foredraft.kernels.pages import release_pages
 
 _NONE = -1
 _NUM_SEEDS = 1 << 64
+
+Packed = dict[int, tuple[Matrix, _native.Weight]]
 
 
 class NativeKernels:
@@ -47,9 +49,10 @@ class NativeKernels:
         """The instruction set in use."""
         return self._kernels.name
 
-    def compile(self, recipe: Recipe) -> Forward:
-        """Record the decoder; weights are repacked on the way."""
-        return NativeDecoder(recipe, self._pool, self._kernels)
+    def compile(self, recipe: Recipe, *, like: Forward | None = None) -> Forward:
+        """Record the decoder; weights that `like` does not have are repacked on the way."""
+        packed = like.packed if isinstance(like, NativeDecoder) else {}
+        return NativeDecoder(recipe, self._pool, self._kernels, packed)
 
     def move_slots(self, storage: Storage, source: Sequence[int], target: Sequence[int]) -> None:
         """See `Kernels`."""
@@ -92,10 +95,17 @@ class NativeKernels:
 
 
 class NativeDecoder:
-    """A recorded decoder. Its results are views of its own memory, valid until the next run."""
+    """A recorded decoder. Its results are views of its own memory, valid until the next run.
 
-    def __init__(self, recipe: Recipe, pool: _native.ThreadPool, kernels: _native.Kernels) -> None:
-        recorder = NativeOperations(_native.Program(pool, kernels), pool)
+    packed: matrices of model files that were packed before, by another decoder, and may be shared.
+    """
+
+    def __init__(
+        self, recipe: Recipe, pool: _native.ThreadPool, kernels: _native.Kernels, packed: Packed | None = None
+    ) -> None:
+        self.packed: Packed = dict(packed or {})
+        """Matrices of model files by the address of their bytes there, which stay mapped, and packed."""
+        recorder = NativeOperations(_native.Program(pool, kernels), pool, self.packed)
         self._program = recorder.program
         self._results: dict[str, int] = dict(recipe(recorder))
         self.num_weight_bytes = recorder.num_weight_bytes
@@ -135,6 +145,7 @@ class NativeOperations:
 
     program: _native.Program
     pool: _native.ThreadPool
+    packed: Packed = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._tables: dict[int, int] = {}
@@ -157,9 +168,13 @@ class NativeOperations:
         return self.program.linear(x, [(self._pack(matrix), matrix.bias, added) for matrix in matrices], precise)
 
     def _pack(self, matrix: Matrix) -> _native.Weight:
-        weight = _native.pack(matrix.format, *matrix.shape, matrix.data, self.pool, self._memory)
+        address = matrix.data.ctypes.data
+        known, weight = self.packed.get(address, (None, None))
+        if known is None or weight is None or (known.format, known.shape) != (matrix.format, matrix.shape):
+            weight = _native.pack(matrix.format, *matrix.shape, matrix.data, self.pool, self._memory)
+            if release_pages(matrix.data):  # or the model would be in memory twice
+                self.packed[address] = (matrix, weight)
         self.num_weight_bytes += weight.num_bytes
-        release_pages(matrix.data)  # or the model would be in memory twice
         return weight
 
     def rope(self, x: int, num_heads: int, table: RopeTable) -> int:

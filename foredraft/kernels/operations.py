@@ -103,8 +103,8 @@ class Kernels(Protocol):
     cache_dtype: type[np.generic]
     """Type of the numbers in a cache: float16 bits (uint16) or float32."""
 
-    def compile(self, recipe: Recipe) -> Forward:
-        """Make a decoder run."""
+    def compile(self, recipe: Recipe, *, like: Forward | None = None) -> Forward:
+        """Make a decoder run. Matrices of a model file that `like`, made by the same kernels, has too are shared."""
 
     def move_slots(self, storage: Storage, source: Sequence[int], target: Sequence[int]) -> None:
         """Copy keys and values of all layers from slot to slot, one after the other in the order given."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -31,14 +32,9 @@ class ReferenceKernels:
     name = "reference"
     cache_dtype: type[np.generic] = np.float32
 
-    def compile(self, recipe: Recipe) -> Forward:
-        """The recipe is computed afresh in every run; dequantised weights are kept."""
-        weights: dict[str, Floats] = {}
-
-        def forward(batch: Batch, storage: Storage) -> Mapping[str, Floats]:
-            return recipe(ReferenceOperations(batch, storage, weights))
-
-        return forward
+    def compile(self, recipe: Recipe, *, like: Forward | None = None) -> Forward:
+        """The recipe is computed afresh in every run; dequantised weights are kept, by name."""
+        return ReferenceDecoder(recipe, dict(like.weights) if isinstance(like, ReferenceDecoder) else {})
 
     def move_slots(self, storage: Storage, source: Sequence[int], target: Sequence[int]) -> None:
         """See `Kernels`."""
@@ -69,6 +65,18 @@ class ReferenceKernels:
         """See `Kernels`."""
         z = (logits_V.astype(np.float64) - float(logits_V.max())) / (temperature or 1.0)
         return float(np.exp(z[index]) / np.exp(z).sum())
+
+
+@dataclass
+class ReferenceDecoder:
+    """A recipe, and the weights that were dequantised for it."""
+
+    recipe: Recipe
+    weights: dict[str, Floats]
+
+    def __call__(self, batch: Batch, storage: Storage) -> Mapping[str, Floats]:
+        """Run the batch."""
+        return self.recipe(ReferenceOperations(batch, storage, self.weights))
 
 
 class ReferenceOperations:

@@ -11,6 +11,7 @@ from foredraft.cache import CacheSequence, PagedCache
 from foredraft.kernels.batch import Batch, padded_head_width
 from foredraft.kernels.operations import Floats, Forward, Kernels
 from foredraft.models.config import ModelConfig
+from foredraft.models.source import ModelSource
 from foredraft.tree import DraftTree
 
 CHUNK_TOKENS = 256
@@ -39,15 +40,21 @@ class Entry:
 
 
 class CachedDecoder:
-    """A compiled decoder and the cache of its requests."""
+    """A compiled decoder and the cache of its requests.
 
-    def __init__(self, config: ModelConfig, forward: Forward, kernels: Kernels) -> None:
+    source: the model that it was loaded from, if it was.
+    """
+
+    def __init__(
+        self, config: ModelConfig, forward: Forward, kernels: Kernels, source: ModelSource | None = None
+    ) -> None:
         self.config = config
         self.kernels = kernels
+        self.source = source
         self.cache = PagedCache(
             config.num_layers, config.num_kv_heads, padded_head_width(config.head_width), kernels.cache_dtype
         )
-        self._forward = forward
+        self.compiled = forward
 
     def forward(self, entries: Sequence[Entry]) -> list[Floats]:
         """One forward pass over all trees; nothing is committed.
@@ -57,7 +64,7 @@ class CachedDecoder:
         """
         for entry in entries:
             entry.sequence.reserve(entry.tree.num_nodes)
-        results = self._forward(lay_out(entries), self.cache.storage)
+        results = self.compiled(lay_out(entries), self.cache.storage)
         return _split(entries, results)
 
     def commit(self, sequence: CacheSequence, tree: DraftTree, path: Sequence[int]) -> None:
@@ -93,18 +100,21 @@ class CachedDecoder:
     def time_forward(self, *, num_tokens: int, context: int = 0) -> float:
         """Seconds that one forward pass of a chain of `num_tokens` takes behind `context` cached tokens.
 
-        All logits are computed, as in verification. The tokens mean nothing; what they are costs nothing either.
+        All logits are computed, as in verification. The tokens mean nothing, and what is behind them was never computed:
+        the time depends on neither.
         """
         filler = [index % self.config.vocab_size for index in range(context + num_tokens)]
-        sequence = self.cache.open(filler[: context + 1])
+        sequence = self.cache.open(())
         try:
-            self.prefill(sequence, filler[len(sequence) : context])
+            sequence.reserve(context)
+            sequence.commit(filler[:context])
             root, *rest = filler[context:]
             entry = Entry(sequence, DraftTree.chain(root, tuple(rest)))
             started = time.perf_counter()
             self.forward([entry])
             return time.perf_counter() - started
         finally:
+            sequence.truncate(0)  # nothing of it is to be found by requests
             sequence.close()
 
 

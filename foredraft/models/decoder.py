@@ -48,13 +48,19 @@ class Weights:
 
 
 def make_recipe(
-    source: ModelSource, *, hidden_layers: Sequence[int] = (), token_ids: NDArray[np.int32] | None = None
+    source: ModelSource,
+    *,
+    layers: Sequence[int] | None = None,
+    hidden_layers: Sequence[int] = (),
+    token_ids: NDArray[np.int32] | None = None,
 ) -> Recipe:
     """The decoder of a model, to be compiled by a set of kernels.
 
+    layers: those that are computed, in rising order; None: all. The others are left out, and the cache holds those
+    that are there, one after the other.
     token_ids: the tokens whose logits are computed, in this order; None: all. A drafter needs the frequent ones only.
     Its results: "logits" [selected rows, V], V being the number of token ids where they are given, and "hidden.i"
-    [rows, D] for each i of `hidden_layers`, the hidden state after layer i (0 is the first layer).
+    [rows, D] for each i of `hidden_layers`, the hidden state after layer i (0 is the model's first layer).
 
     Raises UnsupportedModelError for traits that no operation covers.
     """
@@ -64,10 +70,11 @@ def make_recipe(
     weights = read_weights(source)
     if token_ids is not None:
         weights = replace(weights, output=_some_rows(weights.output, token_ids))
-    tables = {rope: _rope_table(rope) for rope in map(config.rope_of_layer, range(config.num_layers))}
+    chosen = range(config.num_layers) if layers is None else layers
+    tables = {rope: _rope_table(rope) for rope in map(config.rope_of_layer, chosen)}
 
     def recipe(ops: Operations[B]) -> Mapping[str, B]:
-        return decode(config, weights, tables, ops, hidden_layers)
+        return decode(config, weights, tables, ops, chosen, hidden_layers)
 
     return recipe
 
@@ -77,13 +84,15 @@ def decode(
     weights: Weights,
     tables: Mapping[RopeConfig, RopeTable],
     ops: Operations[B],
+    layers: Sequence[int],
     hidden_layers: Sequence[int],
 ) -> Mapping[str, B]:
     """The decoder itself; see `make_recipe` for its results."""
     results: dict[str, B] = {}
     x = ops.embed(weights.embedding, config.embedding_scale)
-    for index, layer in enumerate(weights.layers):
-        x = _attention(config, index, layer, tables[config.rope_of_layer(index)], ops, x)
+    for place, index in enumerate(layers):
+        layer = weights.layers[index]
+        x = _attention(config, index, place, layer, tables[config.rope_of_layer(index)], ops, x)
         x = _feed_forward(config, layer, ops, x)
         if index in hidden_layers:
             results[f"hidden.{index}"] = x
@@ -92,9 +101,12 @@ def decode(
     return results
 
 
-def _attention(config: ModelConfig, index: int, layer: LayerWeights, table: RopeTable, ops: Operations[B], x: B) -> B:
+def _attention(
+    config: ModelConfig, index: int, place: int, layer: LayerWeights, table: RopeTable, ops: Operations[B], x: B
+) -> B:
+    """Attention of layer number `index` of the model, number `place` of those computed."""
     shape = AttentionShape(
-        layer=index,
+        layer=place,
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         head_width=config.head_width,

@@ -1,5 +1,7 @@
 """From a model file or folder to a decoder that runs."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,4 +28,23 @@ def load_decoder(
     """
     source = path if isinstance(path, ModelSource) else open_model(path)
     chosen = choose_kernels(kernels) if isinstance(kernels, str) else kernels
-    return CachedDecoder(source.config, chosen.compile(make_recipe(source, token_ids=token_ids)), chosen)
+    forward = chosen.compile(make_recipe(source, token_ids=token_ids))
+    return CachedDecoder(source.config, forward, chosen, source)
+
+
+def load_part(
+    whole: CachedDecoder, layers: Sequence[int], *, token_ids: NDArray[np.int32] | None = None
+) -> CachedDecoder:
+    """The decoder without some of its layers, with a cache of its own. Matrices of the file are not loaded again.
+
+    layers: those that stay, in rising order. token_ids: as for `load_decoder`; their rows of the output matrix are
+    a copy.
+    Raises ValueError for a decoder that was not loaded from a model.
+    """
+    source = whole.source
+    if source is None:
+        raise ValueError("only a decoder that was loaded from a model has parts")
+    recipe = make_recipe(source, layers=layers, token_ids=token_ids)
+    windows = tuple(source.config.window_layers[layer] for layer in layers)
+    config = replace(source.config, num_layers=len(layers), window_layers=windows)
+    return CachedDecoder(config, whole.kernels.compile(recipe, like=whole.compiled), whole.kernels)
