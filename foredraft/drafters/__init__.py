@@ -49,12 +49,15 @@ class DraftOptions:
     which they are kept from one start to the next.
     vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary, and 32768
     of one larger than 65536.
+    draws_over: size of the target's vocabulary, for drafts that are drawn from a distribution which is told, as rules
+    that accept by distribution want them; None: drafts share the target's noise.
     """
 
     target: Tokenizer
     kernels: Kernels
     vocab_size: int | None = None
     memory: Path | Literal["process", "none"] = "process"
+    draws_over: int | None = None
 
 
 def make_drafters(names: Sequence[str], options: DraftOptions) -> list[Drafter]:
@@ -124,6 +127,7 @@ def _make_one(name: str, options: DraftOptions) -> Drafter:
         load_decoder(source, kernels=options.kernels, token_ids=token_ids),
         vocab_size=vocab_size,
         token_ids=token_ids,
+        draws_over=options.draws_over,
         name=f"model:{stem}",
     )
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +19,13 @@ from foredraft.errors import ForedraftError
 from foredraft.kernels.batch import Ints
 from foredraft.kernels.operations import Floats, Kernels
 from foredraft.models.cached_decoder import CachedDecoder, Entry
-from foredraft.sampling import Choosing, choose_processed, gumbel, processed
+from foredraft.sampling import Choosing, choose_processed, draw, gumbel, processed
+from foredraft.sampling.noise import FloatArray
 from foredraft.tree import Budget, DraftTree
 
 MAX_BRANCHES = 16
 _NUM_RIVALS = 4  # tokens that a confidence weighs against each other one by one, at least
+_RIGHT_AT_FIRST, _WRONG_BEFORE = 0.7, 0.3  # rough chances of drawn children, by their place alone
 _MAX_ROWS = 8  # nodes of one request in a pass: more would cost the model noticeably more than one
 
 Original = Callable[[RequestView], Choosing]
@@ -42,12 +45,21 @@ class _Read:
     num_run: int = 0
 
 
+class _Choice(NamedTuple):
+    """A token that may follow: see `_Candidate`."""
+
+    token: int
+    name: int
+    confidence: float
+    draft_probs_V: FloatArray | None = None
+
+
 @dataclass
 class _Candidate:
     """A token that may be drafted.
 
     token, name: as the drafter's model knows it, and as the target does. parent: index of a candidate, -1 where it
-    follows the request's last token.
+    follows the request's last token. draft_probs_V: what it was drawn from, where it was.
     """
 
     token: int
@@ -56,6 +68,7 @@ class _Candidate:
     confidence: float
     survival: float
     depth: int
+    draft_probs_V: FloatArray | None = None
     expanded: bool = False
 
 
@@ -97,15 +110,15 @@ class _Growing:
             source = self.candidates[source].parent
         return names[::-1]
 
-    def add(self, source: int, choices: Sequence[tuple[int, int, float]]) -> None:
-        """Note the likeliest tokens after a candidate, with their names and confidences."""
+    def add(self, source: int, choices: Sequence[_Choice]) -> None:
+        """Note the likeliest tokens after a candidate."""
         survival, depth = 1.0, 1
         if source >= 0:
             survival, depth = self.candidates[source].survival, self.candidates[source].depth + 1
-        for token, name, confidence in choices:
+        for token, name, confidence, draft_probs_V in choices:
             survives = survival * self.budget.chance(confidence, depth)
             if survives >= self.budget.min_survival:
-                self.candidates.append(_Candidate(token, name, source, confidence, survives, depth))
+                self.candidates.append(_Candidate(token, name, source, confidence, survives, depth, draft_probs_V))
 
     def best(self, number: int) -> list[int]:
         """The candidates most likely to be accepted, best first; none before its parent."""
@@ -136,6 +149,7 @@ class _Growing:
             tokens=(self.request.tokens[-1], *(c.token for c in picked)),
             parents=(-1, *(index[c.parent] for c in picked)),
             confidence=(1.0, *(c.confidence for c in picked)),
+            draft_probs=(None, *(c.draft_probs_V for c in picked)),
         )
 
 
@@ -150,6 +164,8 @@ class ModelDrafter:
     target. `token_ids` then are the target's names of them, which the noise goes by, and from `vocab_size` on stand
     for tokens that the target does not have. original: from a request in the drafter's tokens to the target's own.
     num_branches: tokens that may follow each; 1 drafts chains.
+    draws_over: size of the target's vocabulary, to draw tokens with numbers of the drafter's own where a request
+    samples, and say from which distribution over it. None, or with `own_ids`: share the target's noise.
     end_ids: tokens that end a text. A request that does not ignore them gets nothing drafted behind one.
 
     A request for which the model computes logits that are not numbers gets no more drafts from it: `problem` then
@@ -165,6 +181,7 @@ class ModelDrafter:
         own_ids: Ints | None = None,
         original: Original = lambda request: request,
         num_branches: int = 1,
+        draws_over: int | None = None,
         end_ids: frozenset[int] = frozenset(),
         name: str = "model",
     ) -> None:
@@ -178,6 +195,7 @@ class ModelDrafter:
         self._original = original
         self._num_shared = int(np.searchsorted(self._token_ids, vocab_size))
         self._num_branches = num_branches
+        self._draws_over = draws_over if own_ids is None else None
         self._end_ids = end_ids
         self._read: dict[int, _Read] = {}
         self._given_up: set[int] = set()
@@ -221,11 +239,30 @@ class ModelDrafter:
             one.read.num_run = len(one.read.tokens)
             try:
                 for source, row in zip(one.sources, logits, strict=True):
-                    one.add(source, self._choices(row, self._original(one.request), one.path(source)))
+                    one.add(source, self._following(row, one, source))
             except ForedraftError as error:  # the logits are not numbers
                 self._give_up(one.request, error)
 
-    def _choices(self, row: Floats, request: Choosing, path: Sequence[int]) -> list[tuple[int, int, float]]:
+    def _following(self, row: Floats, one: _Growing, source: int) -> list[_Choice]:
+        """The tokens that may follow a candidate."""
+        request, path = self._original(one.request), one.path(source)
+        if self._draws_over is None or request.params.greedy:
+            return self._choices(row, request, path)
+        ids = self._token_ids[: np.searchsorted(self._token_ids, self._draws_over)]
+        drawn = draw(
+            row[: len(ids)],
+            request,
+            path,
+            count=self._num_branches,
+            first_event=len(one.candidates),
+            vocab_size=self._draws_over,
+            token_ids=ids,
+        )
+        # A confidence that looked at what was drawn would bias what is kept of the tree.
+        confidences = [_RIGHT_AT_FIRST * _WRONG_BEFORE**place for place in range(len(drawn))]
+        return [_Choice(t, t, confidence, row_V) for (t, row_V), confidence in zip(drawn, confidences, strict=True)]
+
+    def _choices(self, row: Floats, request: Choosing, path: Sequence[int]) -> list[_Choice]:
         """The tokens that may follow, the one the model would choose first, with the chances that they are right."""
         ids = self._token_ids
         if request.processors is not None:
@@ -239,7 +276,8 @@ class ModelDrafter:
         indices = np.searchsorted(ids, names).astype(np.int32)
         noise = (request.params.seed or 0, request.choice, len(request.tokens) + len(path))
         chances = coupled_chances(self._decoder.kernels, row, indices, names, request.params.temperature, noise)
-        return list(zip(self._own_ids[indices].tolist(), chosen, chances, strict=True))[: self._num_branches]
+        choices = zip(self._own_ids[indices].tolist(), chosen, chances, strict=True)
+        return [_Choice(*choice) for choice in choices][: self._num_branches]
 
     def _give_up(self, request: RequestView, error: ForedraftError) -> None:
         """Ask the model for this request no more."""
