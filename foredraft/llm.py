@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Self
 
 from foredraft import __version__
-from foredraft.drafters import DraftOptions, make_drafter
-from foredraft.engine import Completion, Engine, Request
+from foredraft.drafters import DraftOptions, make_drafter, make_drafters
+from foredraft.engine import Completion, Engine, Request, completion_of
 from foredraft.errors import OptionError
 from foredraft.kernels.choose import available_cores, choose_kernels
+from foredraft.kernels.operations import Kernels
 from foredraft.machine import processor_name
 from foredraft.models.load import load_decoder
 from foredraft.models.source import open_model
-from foredraft.models.store import DEFAULT_MODEL, resolve
-from foredraft.planner import FixedPlanner
-from foredraft.sampling import SamplingParams
+from foredraft.models.store import DEFAULT_MODEL, cache_folder, resolve
+from foredraft.planner import CalibrationStore, FixedPlanner, Planner, make_auto_planner
+from foredraft.sampling import SamplingParams, TokenLogprob
 from foredraft.speculative_config import parse_speculative_config
 from foredraft.text import load_tokenizer
 from foredraft.trace import Header, Sink, TraceWriter
@@ -32,11 +33,16 @@ __all__ = ["LLM", "Chunk", "Completion", "Messages", "SamplingParams"]
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a streamed answer. The last one carries the completion; its text may be empty."""
+    """A piece of a streamed answer. The last one of all carries the completion; its text may be empty.
+
+    index: which of several answers it belongs to. logprobs: of its tokens, where asked for.
+    """
 
     text: str
     token_ids: tuple[int, ...]
     completion: Completion | None = None
+    index: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class LLM:
@@ -83,6 +89,7 @@ class LLM:
         self.name = source.path.name
         self.tokenizer = load_tokenizer(source.tokenizer_data)
         self.decoder = load_decoder(source, kernels=chosen)
+        self._calibration_key = _calibration_key(source.path, chosen, threads or available_cores())
         self._settings = {"threads": threads or available_cores(), "kernels": kernels}
         context = _context(context_length, source.config.context_length)
         self._draft_with(names, num_draft_tokens, draft_vocab_size, context, trace)
@@ -115,8 +122,7 @@ class LLM:
     ) -> None:
         """Set up all that depends on how is drafted."""
         options = DraftOptions(self.tokenizer, self.decoder.kernels, draft_vocab_size)
-        drafter, reason = make_drafter(names, options)
-        self._planner = FixedPlanner(drafter, num_draft_tokens or 4, reason=reason)
+        self._planner = self._make_planner(names, num_draft_tokens, options)
         self._engine = Engine(
             Verifier(self.decoder, min(self.tokenizer.vocab_size, self.decoder.config.vocab_size)),
             self._planner,
@@ -124,6 +130,14 @@ class LLM:
             context_length=context_length,
             trace=None if trace is None else self._opened(trace, names, num_draft_tokens, context_length),
         )
+
+    def _make_planner(self, names: list[str], num_draft_tokens: int | None, options: DraftOptions) -> Planner:
+        """A fixed plan where a number was asked for or nothing is drafted, else one that goes by what pays."""
+        if num_draft_tokens is not None or names == ["none"]:
+            drafter, reason = make_drafter(names, options)
+            return FixedPlanner(drafter, num_draft_tokens or 0, reason=reason)
+        store = CalibrationStore(cache_folder() / "calibration")
+        return make_auto_planner(make_drafters(names, options), self.decoder, store, self._calibration_key)
 
     def _opened(
         self, trace: str | Path | Sink, names: list[str], num_draft_tokens: int | None, context_length: int
@@ -166,39 +180,60 @@ class LLM:
 
     def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
         """Answer a conversation: messages with "role" and "content". Raises as `generate`, and without a template."""
-        [completion] = self._run([self._encode_chat(messages)], params or SamplingParams())
+        params = params or SamplingParams()
+        [completion] = self._run([self._encode_chat(messages, params)], params)
         return completion
 
     def stream(self, prompt: str | Messages, params: SamplingParams | None = None) -> Iterator[Chunk]:
         """Answer a text or a conversation piece by piece. Closing the iterator ends the request.
 
-        The pieces together are the text of the completion. Raises as `generate` and `chat`, before the first piece.
+        The pieces of an answer together are its text. Pieces of several answers (`n`) come as they are produced, each
+        with its index; what `best_of` is to choose from cannot be streamed. Raises as `generate` and `chat`, before the
+        first piece.
         """
+        params = params or SamplingParams()
         if isinstance(prompt, str):
             [text] = _texts(prompt)
             ids = self.tokenizer.encode(text)
         else:
-            ids = self._encode_chat(prompt)
-        return self._chunks(self._engine.prepare(ids, params or SamplingParams()))
+            ids = self._encode_chat(prompt, params)
+        requests = self._prepare(ids, params)
+        if len(requests) > params.n:
+            raise OptionError("--best-of cannot be streamed: which answers are the best is known at the end")
+        return self._chunks(requests)
 
-    def _chunks(self, request: Request) -> Iterator[Chunk]:
+    def _chunks(self, requests: Sequence[Request]) -> Iterator[Chunk]:
         # Queued only here: an iterator that is dropped before its first piece never comes to its `finally`.
-        self._engine.submit(request)
         try:
-            finished = False
-            while not finished:
-                finished = self._engine.advance(request)
-                text, token_ids = request.take_new()
-                if finished or token_ids:
-                    yield Chunk(text, token_ids, self._completion(request) if finished else None)
+            for request in requests:
+                self._engine.submit(request)
+            running = list(enumerate(requests))
+            while running:
+                self._engine.advance(running[0][1])
+                for index, request in list(running):
+                    if request.failed:
+                        self._engine.advance(request)  # says why
+                    if request.finished:
+                        running.remove((index, request))
+                    text, token_ids = request.take_new()
+                    completion = None if running else self._completion(requests)
+                    if completion or text or token_ids:
+                        yield Chunk(text, token_ids, completion, index, request.logprobs_of_last(len(token_ids)))
         finally:
-            self._engine.release(request)
+            for request in requests:
+                self._engine.release(request)
+
+    def _prepare(self, ids: Sequence[int], params: SamplingParams) -> list[Request]:
+        """A request for each answer to a prompt."""
+        if not isinstance(params, SamplingParams):
+            raise OptionError(f"sampling parameters must be SamplingParams, got {params!r}")
+        seeded = params.with_seed()
+        return [self._engine.prepare(ids, seeded, choice=choice) for choice in range(params.num_choices)]
 
     def _run(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
-        requests: list[Request] = []
+        answers = [self._prepare(ids, params) for ids in prompts]
+        requests = [request for several in answers for request in several]
         try:
-            for ids in prompts:
-                requests.append(self._engine.prepare(ids, params))
             for request in requests:
                 self._engine.submit(request)
             for request in requests:
@@ -207,12 +242,14 @@ class LLM:
         finally:
             for request in requests:
                 self._engine.release(request)
-        return [self._completion(request) for request in requests]
+        return [self._completion(several) for several in answers]
 
-    def _completion(self, request: Request) -> Completion:
-        return request.completion(methods=self._planner.methods, load_s=self._load_s)
+    def _completion(self, requests: Sequence[Request]) -> Completion:
+        return completion_of(requests, methods=self._planner.methods, load_s=self._load_s, rule=self._rule)
 
-    def _encode_chat(self, messages: Messages) -> list[int]:
+    def _encode_chat(self, messages: Messages, params: SamplingParams) -> list[int]:
+        if isinstance(params, SamplingParams) and params.echo:
+            raise OptionError("--echo needs a plain text to continue (--raw): a conversation is not part of its answer")
         if not self.has_chat_template:
             raise OptionError("this model has no chat template: give a plain text to continue (--raw)")
         _check_messages(messages)
@@ -261,3 +298,15 @@ def _context(asked: int | None, longest: int) -> int:
         return longest
     _check_integer("--context-length", asked, least=2, most=longest, why=" (what the model was made for)")
     return asked
+
+
+def _calibration_key(path: Path, kernels: Kernels, threads: int) -> dict[str, object]:
+    """All that the time of a forward pass depends on, but for what else the machine does."""
+    status = path.stat()
+    return {
+        "foredraft": __version__,
+        "model": [str(path.resolve()), status.st_size, status.st_mtime_ns],
+        "kernels": [kernels.name, getattr(kernels, "isa", "")],
+        "threads": threads,
+        "processor": processor_name(),
+    }

@@ -1,6 +1,18 @@
 """How much to draft, by which drafter."""
 
+from foredraft.planner.auto import AutoPlanner
 from foredraft.planner.base import Planned, Planner, RoundTimes, room
+from foredraft.planner.calibration import CalibrationStore
 from foredraft.planner.fixed import FixedPlanner
+from foredraft.planner.make import make_auto_planner
 
-__all__ = ["FixedPlanner", "Planned", "Planner", "RoundTimes", "room"]
+__all__ = [
+    "AutoPlanner",
+    "CalibrationStore",
+    "FixedPlanner",
+    "Planned",
+    "Planner",
+    "RoundTimes",
+    "make_auto_planner",
+    "room",
+]

@@ -1,0 +1,224 @@
+"""The plan that never makes things slower: it drafts what is expected to save more time than it costs.
+
+In every round the free drafters are asked, and their trees laid over each other; each node gets its chance from what
+was seen of its drafter so far, and the nodes that are worth a row of the verify pass are verified. A drafter with a
+model of its own is asked where its steps are expected to pay, too (see `foredraft.planner.costly`).
+
+After the round every proposal is compared with what the target said, whether it was verified or not. So a free drafter
+that was of no use costs nothing, and is back as soon as the text suits it.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, no_draft
+from foredraft.drafters.merge import merge_trees
+from foredraft.planner.base import Planned, RoundTimes, room
+from foredraft.planner.cost import CostModel
+from foredraft.planner.costly import CostlyPlan, StepCosts
+from foredraft.planner.explain import Explanation
+from foredraft.planner.rate import Rate
+from foredraft.planner.select import Selection, select, survivals
+from foredraft.planner.survival import Survival
+from foredraft.trace import Expectation
+from foredraft.tree import Budget, DraftTree
+
+MAX_FREE_NODES = 16
+"""Most nodes that each free drafter is asked for. Beyond, chances are too small to pay for a row."""
+MAX_NODES = 48
+"""Most drafted nodes of a round, of all requests together."""
+MARGIN = 0.03
+"""Share by which a row must be expected to save more than it costs: expectations are never quite right."""
+
+
+@dataclass
+class _Proposal:
+    """What one drafter proposed to one request, to be compared with what comes."""
+
+    drafter: str
+    tree: DraftTree
+
+
+@dataclass
+class _Running:
+    """What is known of a request between draft and observe."""
+
+    length: int = 0
+    proposals: list[_Proposal] = field(default_factory=list)
+    expected: float = 1.0
+    explanation: Explanation = field(default_factory=Explanation)
+
+
+class AutoPlanner:
+    """Chooses drafters, trees and lengths by expected tokens per second. See `Planner`.
+
+    drafters: free ones and costly ones. cost: of the target's passes. step_costs: of each costly drafter, by name.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter], cost: CostModel, step_costs: dict[str, StepCosts]) -> None:
+        self._drafters = {drafter.name: drafter for drafter in drafters}
+        self._free = [drafter for drafter in drafters if drafter.free]
+        costly: list[CostlyDrafter] = [drafter for drafter in drafters if not drafter.free]  # type: ignore[misc]
+        self._cost = cost
+        self._rate = Rate()
+        self._costly = CostlyPlan(costly, step_costs, cost, self._survival)
+        self._survivals: dict[tuple[str, bool], Survival] = {}
+        self._running: dict[int, _Running] = {}
+        self._expected_s: float | None = None
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """See `Planner`."""
+        return tuple(self._drafters)
+
+    def draft(self, requests: Sequence[Planned]) -> list[DraftTree]:
+        """See `Planner`."""
+        started = time.perf_counter()
+        for request in requests:
+            running = self._running.setdefault(request.id, _Running())
+            running.length = len(request.tokens)
+            running.proposals.clear()
+            running.expected = 1.0
+        rooms = [room(request) for request in requests]
+        if not any(rooms):
+            self._expected_s = None
+            return [no_draft(request) for request in requests]
+        trees = self._free_trees(requests, rooms)
+        plain_s = self._rate.overhead_s + self._cost.seconds(len(requests))
+        rate = self._rate.at_least(len(requests) / plain_s) * (1.0 + MARGIN)
+        selection = self._select(requests, trees, rate, spent_s=self._rate.overhead_s)
+        drafter = self._costly.choose(requests, rooms, selection, rate)
+        if drafter is not None:
+            budgets = self._costly.budgets(drafter, requests, rooms, rate)
+            asked = time.perf_counter()
+            drafted = self._ask(drafter, requests, budgets)
+            self._costly.drafted(drafter, requests, _num_steps(drafted, budgets), time.perf_counter() - asked)
+            trees = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
+            selection = self._select(requests, trees, rate, spent_s=time.perf_counter() - started)
+        self._expected_s = selection.seconds
+        for request, tree in zip(requests, selection.trees, strict=True):
+            self._running[request.id].expected = sum(survivals(tree, tree.confidence))
+        return selection.trees
+
+    def _free_trees(self, requests: Sequence[Planned], rooms: Sequence[int]) -> list[DraftTree]:
+        budgets = [Budget(min(MAX_FREE_NODES, most)) for most in rooms]
+        proposed = [self._ask(drafter, requests, budgets) for drafter in self._free]
+        if not proposed:
+            return [no_draft(request) for request in requests]
+        names = [""] * len(proposed)
+        return [merge_trees(trees, names) if len(trees) > 1 else trees[0] for trees in zip(*proposed, strict=True)]
+
+    def _ask(self, drafter: Drafter, requests: Sequence[Planned], budgets: Sequence[Budget]) -> list[DraftTree]:
+        """Its proposals, with chances in place of its confidences, and its name on them."""
+        trees = drafter.propose(requests, budgets)
+        return [
+            self._judged(drafter, request, tree.cut(budget.num_tokens)) if tree.num_draft_tokens else tree
+            for request, tree, budget in zip(requests, trees, budgets, strict=True)
+        ]
+
+    def _judged(self, drafter: Drafter, request: Planned, tree: DraftTree) -> DraftTree:
+        self._running[request.id].proposals.append(_Proposal(drafter.name, tree))
+        survival = self._survival(drafter.name, request)
+        chances = [
+            survival.chance(request.id, confidence, depth) if depth else 1.0
+            for confidence, depth in zip(tree.confidence, tree.depths, strict=True)
+        ]
+        sources = tree.sources or ("", *(drafter.name,) * tree.num_draft_tokens)
+        return replace(tree, confidence=tuple(chances), sources=sources)
+
+    def _survival(self, drafter: str, request: Planned) -> Survival:
+        """Drafts of sampled text are right in other ways than those of greedy text."""
+        return self._survivals.setdefault((drafter, request.params.greedy), Survival())
+
+    def expectation(self, request_id: int) -> Expectation | None:
+        """What was expected of the last round: tokens of this request, seconds of the whole round."""
+        if self._expected_s is None or request_id not in self._running:
+            return None
+        return Expectation(num_tokens=self._running[request_id].expected, seconds=self._expected_s)
+
+    def _select(
+        self, requests: Sequence[Planned], trees: Sequence[DraftTree], rate: float, *, spent_s: float
+    ) -> Selection:
+        survival = [survivals(tree, tree.confidence) for tree in trees]
+        by_rows = self._cost.by_rows(len(requests) + MAX_NODES)
+        per_row = self._cost.attention_per_row(sum(len(r.tokens) for r in requests) / len(requests))
+        return select(
+            trees,
+            survival,
+            lambda num_rows: by_rows[num_rows] + per_row * num_rows,
+            rate=rate,
+            spent_s=spent_s,
+            max_nodes=MAX_NODES,
+        )
+
+    def observe(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
+        """See `Planner`."""
+        lengths = [self._running[request.id].length for request in requests]
+        rows = [outcome.tree.num_nodes for outcome in outcomes]
+        self._cost.observe(
+            sum(rows),
+            times.verify,
+            num_row_positions=sum(r * length for r, length in zip(rows, lengths, strict=True)),
+            num_positions=sum(lengths),
+        )
+        num_tokens = sum(len(request.tokens) - length for request, length in zip(requests, lengths, strict=True))
+        self._rate.observe(num_tokens, times)
+        for request, outcome in zip(requests, outcomes, strict=True):
+            running = self._running[request.id]
+            emitted = request.tokens[running.length :]
+            for proposal in running.proposals:
+                self._learn(request, proposal, emitted)
+            running.explanation.add(outcome, [proposal.drafter for proposal in running.proposals])
+        self._costly.observe(times)
+        for drafter in self._drafters.values():
+            drafter.observe(requests, outcomes)
+
+    def _learn(self, request: Planned, proposal: _Proposal, emitted: Sequence[int]) -> None:
+        """Compare a proposal with what was said, as deep as both go."""
+        survival, tree = self._survival(proposal.drafter, request), proposal.tree
+        costly = not self._drafters[proposal.drafter].free
+        at = 0
+        for depth, token in enumerate(emitted, start=1):
+            children = [node for node in range(at + 1, tree.num_nodes) if tree.parents[node] == at]
+            if not children:
+                return
+            for node in children:
+                survival.learn(request.id, tree.confidence[node], depth, right=tree.tokens[node] == token)
+            right = tree.child(at, token)
+            if costly:
+                self._costly.learn(proposal.drafter, request, right=right is not None)
+            if right is None:
+                return
+            at = right
+
+    def forget(self, request_id: int) -> None:
+        """See `Planner`."""
+        self._running.pop(request_id, None)
+        for survival in self._survivals.values():
+            survival.forget(request_id)
+        self._costly.forget(request_id)
+        for drafter in self._drafters.values():
+            drafter.forget(request_id)
+
+    def reason(self, request_id: int) -> str:
+        """See `Planner`."""
+        running = self._running.get(request_id)
+        if running is None:
+            return "auto: ended before its first round"
+        return running.explanation.words(self.methods, self._costly.remarks(request_id))
+
+    @property
+    def calibration_error(self) -> dict[str, float]:
+        """Expected calibration error of each drafter that was counted, greedy and sampled text apart."""
+        found = {}
+        for (name, greedy), survival in self._survivals.items():
+            if survival.calibration_error is not None:
+                found[f"{name} ({'greedy' if greedy else 'sampled'})"] = survival.calibration_error
+        return found
+
+
+def _num_steps(trees: Sequence[DraftTree], budgets: Sequence[Budget]) -> int:
+    """Passes a drafter's model made for these trees: one a level, and one more where it found no next token good."""
+    deepest = max(max(tree.depths) for tree in trees)
+    return deepest + (deepest < max(budget.num_tokens for budget in budgets))

@@ -1,0 +1,110 @@
+"""Measuring what passes cost on this machine, and remembering it for the next start."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from foredraft.planner.cost import Calibration
+
+ROWS = (1, 2, 4, 8, 16)
+READING_ROWS = (1, 2, 4, 8, 64)
+CONTEXT = 1024
+NUM_REPEATS = 3
+
+TimePass = Callable[[int, int], float]
+"""From a number of rows and of cached positions to the seconds that a pass took."""
+
+
+def calibrate(
+    time_pass: TimePass, *, rows: tuple[int, ...] = ROWS, context: int = CONTEXT, budget_s: float = 0.7
+) -> Calibration:
+    """Time passes, the numbers of rows in turn so that a disturbance does not hit one alone.
+
+    context: cached positions for the cost of attention; 0: not measured. budget_s: no further turn is begun after
+    so many seconds; a first one is always made, of at least two numbers of rows.
+    """
+    started = time.perf_counter()
+    time_pass(rows[0], 0)  # the first pass also makes memory come into being
+    seconds: dict[int, list[float]] = {}
+    behind: dict[int, list[float]] = {}
+    for turn in range(NUM_REPEATS):
+        for index, count in enumerate(rows):
+            late = time.perf_counter() - started > (budget_s if turn else 2 * budget_s)
+            if late and (turn or index > 1):
+                break
+            seconds.setdefault(count, []).append(time_pass(count, 0))
+            if context and count in (rows[0], 8) and not late:
+                behind.setdefault(count, []).append(time_pass(count, context))
+    least = {count: _typical(times) for count, times in seconds.items()}
+    per_position, per_row = _attention(least, {count: _typical(times) for count, times in behind.items()}, context)
+    measured = tuple(sorted(least))
+    # A thousand positions never cost more than the weights; where they seem to, something else had the machine.
+    most = least[rows[0]] / 1000
+    return Calibration(
+        measured, _rising([least[count] for count in measured]), min(per_position, most), min(per_row, most)
+    )
+
+
+def _typical(times: list[float]) -> float:
+    """The lower median: what disturbs a pass makes it longer, never shorter."""
+    return sorted(times)[(len(times) - 1) // 2]
+
+
+def _rising(seconds: list[float]) -> tuple[float, ...]:
+    return tuple(max(seconds[: index + 1]) for index in range(len(seconds)))
+
+
+def _attention(seconds: Mapping[int, float], behind: Mapping[int, float], context: int) -> tuple[float, float]:
+    extra = {count: max(0.0, behind[count] - seconds[count]) / context for count in behind}
+    if 1 not in extra:
+        return 0.0, 0.0
+    if 8 not in extra:
+        return extra[1], 0.0
+    per_row = max(0.0, (extra[8] - extra[1]) / 7)
+    return max(0.0, extra[1] - per_row), per_row
+
+
+class CalibrationStore:
+    """Calibrations in a folder, one small file each. A file that cannot be read or written is as good as none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, key: Mapping[str, object]) -> Calibration | None:
+        """What was saved under this key, or None."""
+        try:
+            saved = json.loads(self._path(key).read_text(encoding="utf-8"))
+            if saved["key"] != json.loads(json.dumps(key)):
+                return None
+            fields = saved["calibration"]
+            return Calibration(
+                tuple(int(count) for count in fields["rows"]),
+                tuple(float(seconds) for seconds in fields["seconds"]),
+                float(fields["per_position"]),
+                float(fields["per_position_row"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def save(self, key: Mapping[str, object], calibration: Calibration) -> None:
+        """Keep a calibration; what is there is replaced as a whole or not at all."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._folder, suffix=".part")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    json.dump({"key": key, "calibration": asdict(calibration)}, file)
+                os.replace(name, self._path(key))
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+
+    def _path(self, key: Mapping[str, object]) -> Path:
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        return self._folder / f"{digest[:32]}.json"

@@ -1,0 +1,120 @@
+"""What a forward pass costs, by the number of rows and the positions they look back on.
+
+Measured once (see `foredraft.planner.calibration`), and corrected by every round that runs: the machine may be busy
+with something else, its memory slower than a minute ago, or the calibration years old.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+
+NUM_REMEMBERED = 9
+"""Rounds whose median corrects a number of rows: a few disturbed ones do not count, and a lasting change does."""
+WEIGHT_OF_ALL = 2.0
+"""How many rounds of one number of rows weigh as much as what rounds of all numbers say."""
+NUM_ROUNDS_TO_FORGET = 200.0
+"""Rounds after which what was seen at a number of rows weighs half: it is not asked for now, and things change."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Seconds of one pass, as measured.
+
+    rows: numbers of rows, rising from 1. seconds: of a pass of so many rows with nothing behind them.
+    per_position: seconds that one cached position adds to a pass. per_position_row: and to each of its rows.
+    """
+
+    rows: tuple[int, ...]
+    seconds: tuple[float, ...]
+    per_position: float = 0.0
+    per_position_row: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.rows or self.rows[0] != 1 or len(self.rows) != len(self.seconds):
+            raise ValueError("a calibration needs one time for each number of rows, the first of which is 1")
+        if list(self.rows) != sorted(set(self.rows)) or min(self.seconds) <= 0:
+            raise ValueError("a calibration needs rising numbers of rows, and times above 0")
+
+
+class CostModel:
+    """Predicts the seconds of a forward pass, and learns from the passes that ran."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self._calibration = calibration
+        self._max_rows = 64
+        self._seen: list[deque[float]] = [deque(maxlen=NUM_REMEMBERED) for _ in calibration.rows]
+        self._last_seen = [0] * len(calibration.rows)
+        self._all: deque[float] = deque(maxlen=NUM_REMEMBERED)
+        self._num_rounds = 0
+        self._table: list[float] = []
+
+    def seconds(self, num_rows: int, num_row_positions: int = 0, num_positions: int = 0) -> float:
+        """Seconds of a pass of `num_rows` rows, 1 or more.
+
+        num_positions: cached positions of all its requests together. num_row_positions: the same, summed over rows.
+        """
+        attention = self._attention(num_row_positions, num_positions)
+        return self._base(num_rows) + self._correction(self._nearest(num_rows)) * attention
+
+    def by_rows(self, num_rows: int = 1) -> list[float]:
+        """Seconds of passes of 0, 1, 2, ... rows, up to `num_rows` at least, with nothing behind them."""
+        if not self._table or num_rows > self._max_rows:
+            self._max_rows = max(self._max_rows, num_rows)
+            self._table = self._current()
+        return self._table
+
+    def attention_per_row(self, num_positions: float) -> float:
+        """Seconds that a further row adds for the cached positions it looks back on."""
+        return self._correction(0) * self._calibration.per_position_row * num_positions
+
+    def observe(self, num_rows: int, seconds: float, num_row_positions: int = 0, num_positions: int = 0) -> None:
+        """Learn from a pass that ran."""
+        ratio = seconds / (self._calibrated(num_rows) + self._attention(num_row_positions, num_positions))
+        index = self._nearest(num_rows)
+        self._num_rounds += 1
+        self._last_seen[index] = self._num_rounds
+        self._seen[index].append(ratio)
+        self._all.append(ratio)
+        self._table = []
+
+    def _attention(self, num_row_positions: int, num_positions: int) -> float:
+        c = self._calibration
+        return c.per_position * num_positions + c.per_position_row * num_row_positions
+
+    def _base(self, num_rows: int) -> float:
+        return self.by_rows(num_rows)[num_rows]
+
+    def _nearest(self, num_rows: int) -> int:
+        rows = self._calibration.rows
+        return min(range(len(rows)), key=lambda index: abs(rows[index] - num_rows))
+
+    def _calibrated(self, num_rows: int) -> float:
+        c = self._calibration
+        return _interpolated(c.rows, c.seconds, num_rows)
+
+    def _correction(self, index: int) -> float:
+        seen = self._seen[index]
+        of_all = median(self._all) if self._all else 1.0
+        if not seen:
+            return of_all
+        age = self._num_rounds - self._last_seen[index]
+        weight = len(seen) * math.exp2(-age / NUM_ROUNDS_TO_FORGET)
+        return (weight * median(seen) + WEIGHT_OF_ALL * of_all) / (weight + WEIGHT_OF_ALL)
+
+    def _current(self) -> list[float]:
+        c = self._calibration
+        corrected = [s * self._correction(index) for index, s in enumerate(c.seconds)]
+        for index in range(1, len(corrected)):  # noise must not make more rows look cheaper than fewer
+            corrected[index] = max(corrected[index], corrected[index - 1])
+        return [0.0, *(_interpolated(c.rows, corrected, n) for n in range(1, self._max_rows + 1))]
+
+
+def _interpolated(rows: tuple[int, ...], seconds: list[float] | tuple[float, ...], num_rows: int) -> float:
+    """Linear between the numbers of rows measured, and beyond the last as between the last two."""
+    if len(rows) == 1:
+        return seconds[0] * num_rows
+    index = next((i for i in range(1, len(rows)) if num_rows <= rows[i]), len(rows) - 1)
+    low, high = rows[index - 1], rows[index]
+    slope = (seconds[index] - seconds[index - 1]) / (high - low)
+    return seconds[index - 1] + slope * (num_rows - low)

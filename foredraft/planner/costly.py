@@ -1,0 +1,239 @@
+"""When a drafter with a model of its own is worth asking.
+
+Before it is asked, only its past says how good it is: the share of its tokens that were right, given that what came
+before them was. From that share follows what chains of 1, 2, ... tokens would bring, and what they cost is known. It is
+asked where the best of them beats what the free drafters offer. Where it has text to read first, the gain over the rest
+of the answer must pay for the reading; how long that rest is, earlier answers say.
+
+A drafter that is not asked says nothing about how good it would be now. So a share of the time is laid by, and when
+that is enough for a short chain it is tried.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from foredraft.drafters.base import CostlyDrafter
+from foredraft.planner.base import Planned, RoundTimes
+from foredraft.planner.cost import Calibration, CostModel
+from foredraft.planner.select import Selection
+from foredraft.planner.survival import Survival
+from foredraft.tree import Budget
+
+MAX_CHAIN = 12
+PROBE_SHARE = 0.01
+NUM_PROBE_TOKENS = 2
+CAUTION = 0.5
+"""Share of the expected gain that reading may cost: an answer may end sooner than expected."""
+FIRST_GUESS = 0.7
+"""Share of right tokens before any was seen."""
+GUESS_WEIGHT = 6.0
+FADES = 0.97
+NUM_LENGTHS = 50
+SHORT_ANSWER = 32.0
+_READ_ROWS = 64
+
+
+class StepCosts:
+    """Seconds of a draft model's work, as calibrated and corrected by how long it took."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self._model = CostModel(calibration)
+        self._ratios: deque[float] = deque(maxlen=9)
+
+    def step_s(self, num_requests: int) -> float:
+        """Seconds of one more token for each of so many requests."""
+        return self._ratio * self._model.seconds(max(1, num_requests))
+
+    def read_s(self, num_tokens: int) -> float:
+        """Seconds of reading so many tokens."""
+        whole, rest = divmod(num_tokens, _READ_ROWS)
+        seconds = whole * self._model.seconds(_READ_ROWS) + (self._model.seconds(rest) if rest else 0.0)
+        return self._ratio * seconds
+
+    def observe(self, expected_s: float, seconds: float) -> None:
+        """Learn how long a draft took that was expected to take `expected_s`."""
+        if expected_s > 0:
+            self._ratios.append(seconds / expected_s * self._ratio)
+
+    @property
+    def _ratio(self) -> float:
+        return median(self._ratios) if self._ratios else 1.0
+
+
+@dataclass
+class _Share:
+    """The share of a drafter's tokens that were right, recent ones counting most."""
+
+    right: float = 0.0
+    total: float = 0.0
+
+    def count(self, *, right: bool) -> None:
+        self.right = FADES * self.right + right
+        self.total = FADES * self.total + 1.0
+
+    def estimate(self, prior: float) -> float:
+        return (self.right + GUESS_WEIGHT * prior) / (self.total + GUESS_WEIGHT)
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """The best that a drafter is expected to do in a round. value: tokens gained at the usual rate, reading apart."""
+
+    drafter: CostlyDrafter
+    num_tokens: int
+    value: float
+    read_s: float
+    draft_s: float
+
+
+class CostlyPlan:
+    """Decides about costly drafters, and remembers how they did.
+
+    step_costs: of each drafter by name. survival: finds what was learned of a drafter's confidence.
+    """
+
+    def __init__(
+        self,
+        drafters: Sequence[CostlyDrafter],
+        step_costs: dict[str, StepCosts],
+        cost: CostModel,
+        survival: Callable[[str, Planned], Survival],
+    ) -> None:
+        self._drafters = drafters
+        self._step_costs = step_costs
+        self._cost = cost
+        self._survival = survival
+        self._shared: dict[tuple[str, bool], _Share] = {}
+        self._own: dict[tuple[int, str], _Share] = {}
+        self._lengths: deque[int] = deque(maxlen=NUM_LENGTHS)
+        self._outputs: dict[int, int] = {}
+        self._asked: dict[int, set[str]] = {}
+        self._laid_by_s = 0.0
+        self._offer: _Offer | None = None
+
+    def choose(
+        self, requests: Sequence[Planned], rooms: Sequence[int], free: Selection, rate: float
+    ) -> CostlyDrafter | None:
+        """The drafter to ask in this round, if any. free: what the free drafters offer. rate: tokens per second."""
+        self._offer = None
+        offers = [self._best_offer(drafter, requests, rooms, rate) for drafter in self._drafters]
+        for request in requests:
+            self._outputs[request.id] = len(request.tokens) - request.num_prompt_tokens
+        good = [offer for offer in offers if self._pays(offer, requests, rooms, free, rate)]
+        if good:
+            self._offer = max(good, key=lambda offer: offer.value - rate * offer.read_s)
+        else:
+            self._offer = self._probe(offers)
+        return self._offer.drafter if self._offer else None
+
+    def budgets(
+        self, drafter: CostlyDrafter, requests: Sequence[Planned], rooms: Sequence[int], rate: float
+    ) -> list[Budget]:
+        """How much a chosen drafter is to draft: up to where the next token is not worth its step."""
+        assert self._offer is not None
+        probing = self._offer.num_tokens == NUM_PROBE_TOKENS and self._offer.value == 0.0
+        step_s = self._step_costs[drafter.name].step_s(len(requests)) / len(requests)
+        by_rows = self._cost.by_rows()
+        row_s = (by_rows[9] - by_rows[1]) / 8
+        budgets = []
+        for request, most in zip(requests, rooms, strict=True):
+            survival = self._survival(drafter.name, request)
+            least = rate * (step_s + row_s) / max(self._acceptance(drafter.name, request), 0.05)
+            budgets.append(
+                Budget(
+                    min(most, NUM_PROBE_TOKENS if probing else MAX_CHAIN),
+                    0.0 if probing else min(least, 0.95),
+                    lambda confidence, depth, s=survival, i=request.id: s.chance(i, confidence, depth),  # type: ignore[misc]
+                )
+            )
+        return budgets
+
+    def drafted(self, drafter: CostlyDrafter, requests: Sequence[Planned], num_steps: int, seconds: float) -> None:
+        """It was asked: so many passes of its model, and how long it took, reading included."""
+        assert self._offer is not None
+        costs = self._step_costs[drafter.name]
+        costs.observe(self._offer.read_s + num_steps * costs.step_s(len(requests)), seconds)
+        for request in requests:
+            self._asked.setdefault(request.id, set()).add(drafter.name)
+
+    def learn(self, name: str, request: Planned, *, right: bool) -> None:
+        """Count one of its tokens whose parent was right."""
+        self._own.setdefault((request.id, name), _Share()).count(right=right)
+        self._shared.setdefault((name, request.params.greedy), _Share()).count(right=right)
+
+    def observe(self, times: RoundTimes) -> None:
+        """Lay by what trying may cost."""
+        if self._drafters:
+            self._laid_by_s += PROBE_SHARE * times.total
+
+    def forget(self, request_id: int) -> None:
+        """The request has ended."""
+        length = self._outputs.pop(request_id, 0)
+        if length:
+            self._lengths.append(length)
+        self._asked.pop(request_id, None)
+        for drafter in self._drafters:
+            self._own.pop((request_id, drafter.name), None)
+
+    def remarks(self, request_id: int) -> list[str]:
+        """What there is to say of each costly drafter: what it costs, and how often it is right."""
+        words = []
+        for drafter in self._drafters:
+            share = self._own.get((request_id, drafter.name))
+            costs = self._step_costs[drafter.name].step_s(1) / self._cost.seconds(1)
+            seen = f"{share.right / share.total:.0%} of its tokens are right" if share and share.total else "not tried"
+            asked = "" if drafter.name in self._asked.get(request_id, ()) else ": not worth it"
+            words.append(f"{drafter.name} costs {costs:.2f} of a target step, {seen}{asked}")
+        return words
+
+    def _acceptance(self, name: str, request: Planned) -> float:
+        shared = self._shared.get((name, request.params.greedy), _Share()).estimate(FIRST_GUESS)
+        return self._own.get((request.id, name), _Share()).estimate(shared)
+
+    def _best_offer(
+        self, drafter: CostlyDrafter, requests: Sequence[Planned], rooms: Sequence[int], rate: float
+    ) -> _Offer:
+        costs = self._step_costs[drafter.name]
+        shares = [self._acceptance(drafter.name, request) for request in requests]
+        unread = sum(max(0, drafter.num_unread(request) - 1) for request in requests)
+        num_requests, step_s = len(requests), costs.step_s(len(requests))
+        tokens, paths = float(num_requests), [1.0] * num_requests
+        best = _Offer(drafter, 0, float("-inf"), costs.read_s(unread), 0.0)
+        for length in range(1, MAX_CHAIN + 1):
+            fits = [length <= most for most in rooms]
+            if not any(fits):
+                break
+            paths = [path * share if fit else 0.0 for path, share, fit in zip(paths, shares, fits, strict=True)]
+            tokens += sum(paths)
+            seconds = length * step_s + self._cost.seconds(num_requests * (length + 1))
+            if tokens - rate * seconds > best.value:
+                best = _Offer(drafter, length, tokens - rate * seconds, best.read_s, length * step_s)
+        return best
+
+    def _pays(
+        self, offer: _Offer, requests: Sequence[Planned], rooms: Sequence[int], free: Selection, rate: float
+    ) -> bool:
+        gain = offer.value - free.value(rate)
+        if gain <= 0.0:
+            return False
+        remaining = sum(min(most, self._rest(request)) for request, most in zip(requests, rooms, strict=True))
+        tokens_a_round = max(free.tokens, 1.0)
+        num_rounds = max(1.0, CAUTION * remaining / tokens_a_round)
+        return gain * num_rounds > rate * offer.read_s
+
+    def _rest(self, request: Planned) -> float:
+        """Tokens that the answer is expected to go on for, by how long earlier ones of this length went on."""
+        so_far = len(request.tokens) - request.num_prompt_tokens
+        longer = [length - so_far for length in self._lengths if length > so_far]
+        return (sum(longer) + 2.0 * max(float(so_far), SHORT_ANSWER)) / (len(longer) + 2.0)
+
+    def _probe(self, offers: Sequence[_Offer]) -> _Offer | None:
+        for offer in offers:
+            step_s = self._step_costs[offer.drafter.name].step_s(1)
+            price = offer.read_s + NUM_PROBE_TOKENS * step_s
+            if offer.num_tokens and price <= self._laid_by_s:
+                self._laid_by_s -= price
+                return _Offer(offer.drafter, NUM_PROBE_TOKENS, 0.0, offer.read_s, NUM_PROBE_TOKENS * step_s)
+        return None

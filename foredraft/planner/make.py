@@ -1,0 +1,51 @@
+"""From drafters to a planner that knows what they cost here."""
+
+from collections.abc import Mapping, Sequence
+
+from foredraft.drafters.base import CostlyDrafter, Drafter
+from foredraft.models.cached_decoder import CachedDecoder
+from foredraft.planner.auto import AutoPlanner
+from foredraft.planner.calibration import READING_ROWS, ROWS, CalibrationStore, TimePass, calibrate
+from foredraft.planner.cost import Calibration, CostModel
+from foredraft.planner.costly import StepCosts
+
+
+def make_auto_planner(
+    drafters: Sequence[Drafter], decoder: CachedDecoder, store: CalibrationStore, key: Mapping[str, object]
+) -> AutoPlanner:
+    """Calibrate what was not calibrated before, and plan by it.
+
+    decoder: the target's. key: what its times depend on: file, kernels, machine, settings.
+    """
+    context = min(1024, decoder.config.context_length - 64)
+
+    def of_target(num_tokens: int, context: int) -> float:
+        return decoder.time_forward(num_tokens=num_tokens, context=context)
+
+    cost = CostModel(_known(store, key, of_target, context=max(0, context)))
+    steps = {drafter.name: StepCosts(_of_drafter(drafter, store, key)) for drafter in drafters if not drafter.free}
+    return AutoPlanner(drafters, cost, steps)
+
+
+def _of_drafter(drafter: Drafter, store: CalibrationStore, key: Mapping[str, object]) -> Calibration:
+    costly: CostlyDrafter = drafter  # type: ignore[assignment]
+
+    def time_pass(num_tokens: int, context: int) -> float:
+        return costly.time_step(num_tokens=num_tokens, context=context)
+
+    return _known(store, {**key, "drafter": drafter.name}, time_pass, rows=READING_ROWS, context=0)
+
+
+def _known(
+    store: CalibrationStore,
+    key: Mapping[str, object],
+    time_pass: TimePass,
+    *,
+    rows: tuple[int, ...] = ROWS,
+    context: int,
+) -> Calibration:
+    calibration = store.load(key)
+    if calibration is None:
+        calibration = calibrate(time_pass, rows=rows, context=context)
+        store.save(key, calibration)
+    return calibration

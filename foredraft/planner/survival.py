@@ -1,0 +1,91 @@
+"""How often a drafter's tokens are right, by how sure it was and how deep they stood.
+
+A drafter's confidence is its own opinion. What it is worth is counted here: tokens are sorted into bins by confidence
+and depth, and each bin knows how many were right of those whose parents were. A request of its own kind (prose among
+code, say) shifts all bins together by an amount that is learned while it runs; a new request begins without a shift.
+"""
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+
+CONFIDENCE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
+DEPTH_EDGES = (2, 3, 5, 9)
+PRIOR_WEIGHT = 4.0
+"""Tokens whose weight the drafter's own opinion has in a bin, or the bin of all depths in that of one depth."""
+TRUST = 0.85
+"""What a confidence is taken for before anything was counted: a drafter tends to think too well of itself."""
+MOST_REMEMBERED = 400.0
+"""Tokens counted in a bin before the older ones fade: what a drafter is worth changes with the texts."""
+SHIFT_RATE = 0.3
+SHIFT_FADES = 0.98
+MOST_SHIFT = 3.0
+
+
+@dataclass
+class _Bin:
+    right: float = 0.0
+    total: float = 0.0
+
+    def count(self, *, right: bool) -> None:
+        if self.total >= MOST_REMEMBERED:
+            self.right *= 0.5
+            self.total *= 0.5
+        self.right += right
+        self.total += 1.0
+
+    def estimate(self, prior: float) -> float:
+        return (self.right + PRIOR_WEIGHT * prior) / (self.total + PRIOR_WEIGHT)
+
+
+class Survival:
+    """Chances of one drafter's tokens, given that their parents are right."""
+
+    def __init__(self) -> None:
+        depths, confidences = len(DEPTH_EDGES) + 1, len(CONFIDENCE_EDGES) + 1
+        self._bins = [[_Bin() for _ in range(confidences)] for _ in range(depths)]
+        self._all_depths = [_Bin() for _ in range(confidences)]
+        self._shifts: dict[int, float] = {}
+        self._errors = [[0.0, 0.0, 0] for _ in range(10)]
+
+    def chance(self, request_id: int, confidence: float, depth: int) -> float:
+        """The chance that a token is right, where the drafter is so sure of it and it stands so deep (from 1)."""
+        column = bisect_right(CONFIDENCE_EDGES, confidence)
+        whole = self._all_depths[column].estimate(TRUST * confidence)
+        chance = self._bins[bisect_right(DEPTH_EDGES, depth)][column].estimate(whole)
+        shift = self._shifts.get(request_id, 0.0)
+        if shift:
+            chance /= chance + (1.0 - chance) * math.exp(-shift)
+        return chance
+
+    def learn(self, request_id: int, confidence: float, depth: int, *, right: bool) -> None:
+        """Count a token whose parent was right."""
+        expected = self.chance(request_id, confidence, depth)
+        tenth = self._errors[min(int(10 * expected), 9)]
+        tenth[0] += expected
+        tenth[1] += right
+        tenth[2] += 1
+        column = bisect_right(CONFIDENCE_EDGES, confidence)
+        self._all_depths[column].count(right=right)
+        self._bins[bisect_right(DEPTH_EDGES, depth)][column].count(right=right)
+        shift = SHIFT_FADES * self._shifts.get(request_id, 0.0) + SHIFT_RATE * (right - expected)
+        self._shifts[request_id] = max(-MOST_SHIFT, min(MOST_SHIFT, shift))
+
+    def forget(self, request_id: int) -> None:
+        """The request has ended."""
+        self._shifts.pop(request_id, None)
+
+    @property
+    def num_counted(self) -> int:
+        """Tokens learned from."""
+        return sum(int(tenth[2]) for tenth in self._errors)
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Mean distance between the chance given and the share that was right, over tenths of chance, by their number.
+
+        Expected calibration error, Naeini et al. (2015). None where nothing was counted.
+        """
+        if not self.num_counted:
+            return None
+        return sum(abs(expected - right) for expected, right, _ in self._errors) / self.num_counted
