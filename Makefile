@@ -15,7 +15,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find foredraft native -type f !
 
 .NOTPARALLEL:
 .SILENT:
-.PHONY: demo test lint types wheel-check python-tests kernel-tests kernel-tests-sanitized clean
+.PHONY: demo test lint types wheel-check python-tests browser-tests kernel-tests kernel-tests-sanitized clean
 unexport PYTHONPATH PYTHONHOME
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -41,6 +41,11 @@ types: $(TEST)/installed
 python-tests: $(TEST)/installed
 	echo "== pytest"
 	$(TEST)/bin/pytest $(PYTEST_ARGS)
+
+# Not among `make test`: these need Chromium (on Debian: apt-get install chromium).
+browser-tests: $(TEST)/installed
+	echo "== pytest, in a browser"
+	$(TEST)/bin/pytest -m browser tests/inspect
 
 kernel-tests: $(TEST)/installed
 	echo "== kernel tests (C++)"

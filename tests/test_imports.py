@@ -14,7 +14,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(layer.split())
     for layer in (
         "cli",
-        "server bench training",
+        "server bench training inspect check",
         "llm",
         "engine",
         "round",

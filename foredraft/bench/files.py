@@ -7,15 +7,15 @@ from pathlib import Path
 from foredraft.errors import UserError
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--output") -> None:
     """Raise UserError where a file cannot be written at the end: better before measuring than after."""
     folder = path.parent
     if path.is_dir():
-        raise UserError(f"--output: {path} is a folder; name a file")
+        raise UserError(f"{option}: {path} is a folder; name a file")
     if not folder.is_dir():
-        raise UserError(f"--output: no such folder: {folder}; create it first")
+        raise UserError(f"{option}: no such folder: {folder}; create it first")
     if not os.access(folder, os.W_OK):
-        raise UserError(f"--output: no permission to write into {folder}")
+        raise UserError(f"{option}: no permission to write into {folder}")
 
 
 def write_whole(path: Path, text: str) -> None:

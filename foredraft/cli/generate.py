@@ -77,7 +77,7 @@ def generate(
         raise OptionError("--system needs the chat template, which --raw switches off; drop one of them")
     text = read_prompt(prompt, prompt_file, raw=raw)
     llm = options.load(engine, quiet=quiet)
-    completion = _answer(llm, _request(llm, text, system, raw=raw), params, stream=not as_json)
+    completion = _answer(llm, chat_or_text(llm, text, system, raw=raw), params, stream=not as_json)
     _report(completion, as_json=as_json, quiet=quiet)
 
 
@@ -89,7 +89,7 @@ def _report(completion: "Completion", *, as_json: bool, quiet: bool) -> None:
         note(summary(completion))
 
 
-def _request(llm: "LLM", text: str, system: str | None, *, raw: bool) -> str | Messages:
+def chat_or_text(llm: "LLM", text: str, system: str | None, *, raw: bool) -> str | Messages:
     """Return the chat messages, or the bare text for a model without a template or when `raw`."""
     if raw or not llm.has_chat_template:
         if system is not None:

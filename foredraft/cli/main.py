@@ -17,6 +17,7 @@ import foredraft
 from foredraft.cli.bench import bench
 from foredraft.cli.chat import chat
 from foredraft.cli.generate import generate
+from foredraft.cli.inspect import inspect
 from foredraft.cli.pull import pull
 from foredraft.errors import UserError
 
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command()(pull)
 app.command()(generate)
 app.command()(chat)
+app.command()(inspect)
 app.add_typer(bench)
 
 

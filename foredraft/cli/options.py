@@ -16,6 +16,7 @@ from foredraft.errors import OptionError
 if TYPE_CHECKING:
     from foredraft.llm import LLM
     from foredraft.sampling import SamplingParams
+    from foredraft.trace import Sink
 
 MODEL_HELP = (
     "A .gguf file, a safetensors folder, a hub id (org/name or org/name:Q4_K_M), or the built-in name smollm2-135m."
@@ -83,7 +84,7 @@ class EngineOptions:
     speculative_config: str | None
     threads: int | None
     context_length: int | None
-    trace: Path | None = None
+    trace: "Path | Sink | None" = None
 
     def __post_init__(self) -> None:
         """Raise OptionError before anything is fetched or loaded."""

@@ -1,0 +1,148 @@
+"""`foredraft inspect`: what each round proposed, what was accepted, and why the rest was not."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foredraft.cli import options
+from foredraft.cli.console import note, write
+from foredraft.cli.generate import chat_or_text
+from foredraft.cli.inputs import read_prompt
+from foredraft.errors import OptionError
+
+if TYPE_CHECKING:
+    from foredraft.trace import Record, Sink, Trace
+
+DEFAULT_MAX_TOKENS = 64
+_WITH_FROM = {"from_", "html", "quiet"}
+
+
+def inspect(
+    context: typer.Context,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="The text to answer; - or none: standard input.")
+    ] = None,
+    model: options.Model = "smollm2-135m",
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Show a trace that was recorded, instead of answering a prompt."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page to click through to this file.")
+    ] = None,
+    jsonl: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the trace to this file.")] = None,
+    prompt_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Read the prompt from this file.")] = None,
+    system: options.System = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the prompt as it stands, without the chat template.")
+    ] = False,
+    draft: options.Draft = None,
+    num_draft_tokens: options.NumDraftTokens = None,
+    draft_vocab: options.DraftVocab = None,
+    speculative_config: options.SpeculativeConfig = None,
+    max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    seed: options.Seed = None,
+    stop: options.Stop = None,
+    ignore_eos: options.IgnoreEos = False,
+    threads: options.Threads = None,
+    context_length: options.ContextLength = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Show what each round proposed and what became of it.
+
+    Answers the prompt as `generate` does, and shows for every round what was drafted, by whom and with which
+    confidence, what was accepted, and what the target thought of the first token that was not.
+    """
+    from foredraft.bench.files import check_writable
+    from foredraft.trace import Trace
+
+    if html is not None:
+        check_writable(html, "--html")
+    if from_ is not None:
+        _refuse_others(context)
+        trace = Trace.read(from_)
+        if not trace.requests:
+            raise OptionError(f"{from_} holds no request: nothing was answered while it was written")
+    else:
+        params = options.sampling_params(
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            stop=stop,
+            ignore_eos=ignore_eos,
+        )
+        trace = Trace()
+        engine = options.EngineOptions(
+            model=model,
+            draft=draft,
+            num_draft_tokens=num_draft_tokens,
+            draft_vocab=draft_vocab,
+            speculative_config=speculative_config,
+            threads=threads,
+            context_length=context_length,
+            trace=_sink(trace, jsonl),
+        )
+        text = read_prompt(prompt, prompt_file, raw=raw)
+        llm = options.load(engine, quiet=quiet)
+        for _ in llm.stream(chat_or_text(llm, text, system, raw=raw), params):
+            pass
+    _give(trace, html, quiet=quiet)
+
+
+def _refuse_others(context: typer.Context) -> None:
+    """A recorded trace has its prompt, model and options; raise OptionError where others are given."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in _WITH_FROM and source is not None and source.name == "COMMANDLINE":
+            name = parameter.opts[-1] if parameter.opts[0].startswith("-") else "PROMPT"
+            raise OptionError(f"--from shows a recorded trace, for which {name} means nothing; leave one of them out")
+
+
+def _sink(trace: "Trace", jsonl: Path | None) -> "Sink":
+    from foredraft.trace import TraceWriter
+
+    if jsonl is None:
+        return trace
+    writer = TraceWriter(jsonl)
+
+    def both(record: "Record") -> None:
+        writer(record)
+        trace(record)
+
+    return both
+
+
+def _give(trace: "Trace", html: Path | None, *, quiet: bool) -> None:
+    from foredraft.bench.files import write_whole
+    from foredraft.inspect import page
+
+    write(_shown(trace))
+    if html is not None:
+        write_whole(html, page(trace))
+        if not quiet:
+            note(f"wrote {html}")
+
+
+def _shown(trace: "Trace") -> str:
+    """The trace for the terminal, or for a pipe: without colours, and 120 columns wide unless $COLUMNS says else."""
+    import io
+    import os
+
+    from rich.console import Console
+
+    from foredraft.inspect import show
+
+    terminal = sys.stdout.isatty()
+    width = None if terminal or os.environ.get("COLUMNS", "").isdigit() else 120
+    text = io.StringIO()
+    show(trace, Console(file=text, force_terminal=terminal, width=width, highlight=False, soft_wrap=False))
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())

@@ -1,0 +1,6 @@
+"""Traces for people: in the terminal, and as a page."""
+
+from foredraft.inspect.page import page
+from foredraft.inspect.terminal import show
+
+__all__ = ["page", "show"]
