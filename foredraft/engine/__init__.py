@@ -1,7 +1,8 @@
 """Requests and when they run."""
 
-from foredraft.engine.completion import Completion, Speculation, Timings, Usage
+from foredraft.engine.answers import completion_of
+from foredraft.engine.completion import Choice, Completion, Speculation, Timings, Usage
 from foredraft.engine.request import Request
 from foredraft.engine.scheduler import Engine
 
-__all__ = ["Completion", "Engine", "Request", "Speculation", "Timings", "Usage"]
+__all__ = ["Choice", "Completion", "Engine", "Request", "Speculation", "Timings", "Usage", "completion_of"]

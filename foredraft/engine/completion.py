@@ -1,7 +1,13 @@
 """What a request comes to."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
 from typing import Any, Literal
+
+from foredraft import accept
+from foredraft.accept import Equality
+from foredraft.sampling.logprobs import LEAST_LOGPROB, TokenLogprob, to_json
 
 FinishReason = Literal["stop", "length"]
 
@@ -46,12 +52,40 @@ class Timings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LenientCost:
+    """What a lenient rule of acceptance cost one request.
+
+    share_different: of the tokens, how many are not what the target itself would have said at that place of this text.
+    mean_logprob, mean_own_logprob: mean natural log-probability, under the target at temperature 1 without filters, of
+    the tokens emitted and of those the target would have said there.
+    """
+
+    share_different: float
+    mean_logprob: float
+    mean_own_logprob: float
+
+    @classmethod
+    def of(cls, judged: "Sequence[accept.Choice]") -> "LenientCost | None":
+        """From what the rule reported of each token; None of any other rule, which reports nothing."""
+        if not judged:
+            return None
+        return cls(
+            share_different=fmean(choice.differs for choice in judged),
+            mean_logprob=fmean(choice.logprob for choice in judged),
+            mean_own_logprob=fmean(choice.own_logprob for choice in judged),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Speculation:
     """What drafting did for one request.
 
-    methods: the drafters asked. lossless: whether the text is sure to be the target's own. num_rounds: forward passes
-    of the target. num_draft_tokens: proposed. num_accepted_tokens: of those, kept; bonus tokens do not count.
-    accepted_per_position: how often the i-th token of a draft was accepted. reason: why these drafters, in words.
+    methods: the drafters asked. lossless: whether the text is the target's own, token for token or in distribution.
+    num_rounds: forward passes of the target. num_draft_tokens: proposed. num_accepted_tokens: of those, kept; bonus
+    tokens do not count. accepted_per_position: how often the i-th token of a draft was accepted. reason: why these
+    drafters, in words.
+    acceptance: the rule of acceptance. equality: what the text has in common with plain decoding: "path", every token;
+    "distribution", how likely each text is over all seeds; "none". cost: of a lenient rule, else None.
     """
 
     methods: tuple[str, ...]
@@ -62,6 +96,9 @@ class Speculation:
     num_emitted_tokens: int
     accepted_per_position: tuple[int, ...]
     reason: str
+    acceptance: str = "coupled"
+    equality: Equality = "path"
+    cost: LenientCost | None = None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -75,8 +112,59 @@ class Speculation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One answer of several.
+
+    index: its place among them, from 0. logprobs: of each token, where asked for. cumulative_logprob: their sum, where
+    it was needed. token_texts: the bytes of the tokens that logprobs speak of.
+    """
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    cumulative_logprob: float | None = None
+    token_texts: Mapping[int, bytes] = field(default_factory=dict, repr=False, compare=False)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """An entry of "choices"."""
+        entry: dict[str, Any] = {
+            "index": self.index,
+            "text": self.text,
+            "token_ids": list(self.token_ids),
+            "finish_reason": self.finish_reason,
+        }
+        if self.cumulative_logprob is not None:
+            entry["cumulative_logprob"] = max(self.cumulative_logprob, LEAST_LOGPROB)
+        return entry | self.logprobs_json()
+
+    def logprobs_json(self) -> dict[str, Any]:
+        """The log-probabilities as OpenAI writes them, under "logprobs"; nothing where they were not asked for."""
+        if self.logprobs is None:
+            return {}
+        return {"logprobs": {"content": [to_json(found, self.token_texts) for found in self.logprobs]}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptLogprobs:
+    """Log-probabilities of the tokens of a prompt: of each but the first, before which there is nothing."""
+
+    tokens: tuple[TokenLogprob, ...]
+    token_texts: Mapping[int, bytes] = field(repr=False, compare=False)
+
+    def to_json(self) -> list[Any]:
+        """An entry for each token of the prompt; null for the first."""
+        return [None, *(to_json(found, self.token_texts) for found in self.tokens)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Completion:
-    """A finished answer."""
+    """All that came of one prompt.
+
+    text, token_ids, finish_reason and logprobs are those of the first choice. usage, timings and speculation: of all
+    choices, those that `best_of` dropped included.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -84,6 +172,23 @@ class Completion:
     usage: Usage
     timings: Timings
     speculation: Speculation
+    choices: tuple[Choice, ...] = ()
+    prompt_logprobs: PromptLogprobs | None = None
+
+    def __post_init__(self) -> None:
+        if not self.choices:
+            only = Choice(index=0, text=self.text, token_ids=self.token_ids, finish_reason=self.finish_reason)
+            object.__setattr__(self, "choices", (only,))
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...] | None:
+        """Of each token, where asked for."""
+        return self.choices[0].logprobs
+
+    @property
+    def cumulative_logprob(self) -> float | None:
+        """The sum of the log-probabilities of all tokens, where it was needed."""
+        return self.choices[0].cumulative_logprob
 
     def to_json_dict(self) -> dict[str, Any]:
         """The object that `foredraft generate --json` prints."""
@@ -98,6 +203,9 @@ class Completion:
             "mean_acceptance_length": spec.mean_acceptance_length,
             "accepted_per_position": list(spec.accepted_per_position),
             "reason": spec.reason,
+            "acceptance": spec.acceptance,
+            "equality": spec.equality,
+            "cost": None if spec.cost is None else asdict(spec.cost),
         }
         timings = {name: getattr(self.timings, name) for name in ("load_s", "prefill_s", "decode_s")}
         return {
@@ -111,4 +219,14 @@ class Completion:
                 "tokens_per_s": self.timings.tokens_per_s,
             },
             "speculation": speculation,
+            **self._asked_for(),
         }
+
+    def _asked_for(self) -> dict[str, Any]:
+        """What the object holds only where a request asks for it."""
+        found = self.choices[0].logprobs_json()
+        if self.prompt_logprobs is not None:
+            found["prompt_logprobs"] = self.prompt_logprobs.to_json()
+        if len(self.choices) > 1:
+            found["choices"] = [choice.to_json_dict() for choice in self.choices]
+        return found

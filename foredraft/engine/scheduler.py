@@ -6,12 +6,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from foredraft.accept import COUPLED, AcceptanceRule
 from foredraft.engine.request import Request
 from foredraft.engine.tracing import Tracer
 from foredraft.errors import ContextLengthError, ForedraftError, OptionError
 from foredraft.planner import Planner
 from foredraft.round import RoundRequest, run_round
-from foredraft.sampling import SamplingParams
+from foredraft.sampling import ProcessorFactory, SamplingParams
 from foredraft.text import Tokenizer
 from foredraft.trace import Sink
 from foredraft.verify import Verifier
@@ -24,6 +25,7 @@ class Engine:
 
     context_length: most tokens of a request, prompt and output together.
     max_running: most requests that share a round; further ones wait.
+    rule: decides which drafted tokens are kept.
     trace: takes a record of every request and round; None: none are made.
     """
 
@@ -35,13 +37,16 @@ class Engine:
         *,
         context_length: int,
         max_running: int = MAX_RUNNING,
+        rule: AcceptanceRule = COUPLED,
         trace: Sink | None = None,
     ) -> None:
         self.context_length = context_length
         self._verifier = verifier
         self._planner = planner
         self._tokenizer = tokenizer
+        self._processors = ProcessorFactory(tokenizer, verifier.vocab_size)
         self._max_running = max_running
+        self._rule = rule
         self._tracer = None if trace is None else Tracer(trace, planner, tokenizer)
         self._ids = itertools.count()
         self._waiting: deque[Request] = deque()
@@ -57,18 +62,19 @@ class Engine:
         """Whether a step would do anything."""
         return bool(self._waiting or self._running)
 
-    def prepare(self, prompt: Sequence[int], params: SamplingParams) -> Request:
-        """A request that is sound, not queued yet.
+    def prepare(self, prompt: Sequence[int], params: SamplingParams, *, choice: int = 0) -> Request:
+        """A request that is sound, not queued yet. choice: which of several answers to the prompt it is to be.
 
-        Raises OptionError for an empty prompt, one with ids outside the vocabulary, or parameters of a wrong type;
-        ContextLengthError for a prompt that leaves no room for an answer.
+        Raises OptionError for an empty prompt, ids outside the vocabulary, parameters of a wrong type, or a grammar
+        that cannot be used; ContextLengthError for a prompt that leaves no room for an answer.
         """
         if not isinstance(params, SamplingParams):
             raise OptionError(f"sampling parameters must be SamplingParams, got {params!r}")
         if not prompt:
             raise OptionError("the prompt is empty: give at least one token of text")
-        if bad := [token for token in prompt if not 0 <= token < self._verifier.vocab_size]:
-            raise OptionError(f"prompt token {bad[0]} is outside the vocabulary of {self._verifier.vocab_size}")
+        self._check_ids("prompt", prompt)
+        self._check_ids("--stop-token-ids", params.stop_token_ids)
+        self._check_ids("--logit-bias", tuple(params.logit_bias))
         if len(prompt) >= self.context_length:
             raise ContextLengthError(
                 f"the prompt has {len(prompt)} tokens and the context holds {self.context_length}, answer "
@@ -77,7 +83,13 @@ class Engine:
         longest = self.context_length
         if params.max_tokens is not None:
             longest = min(longest, len(prompt) + params.max_tokens)
-        return Request(next(self._ids), prompt, params, self._tokenizer, longest)
+        return Request(
+            next(self._ids), prompt, params, self._tokenizer, longest, choice=choice, processors=self._processors
+        )
+
+    def _check_ids(self, what: str, ids: Sequence[int]) -> None:
+        if bad := [token for token in ids if not 0 <= token < self._verifier.vocab_size]:
+            raise OptionError(f"{what} token {bad[0]} is outside the vocabulary of {self._verifier.vocab_size}")
 
     def submit(self, request: Request) -> None:
         """Queue a request that was prepared."""
@@ -87,9 +99,12 @@ class Engine:
     def advance(self, request: Request) -> bool:
         """Make one step on behalf of a request that has been queued, unless it is finished; whether it is now.
 
-        Raises ForedraftError if the request was given up because a round that it shared with others failed.
+        Raises ForedraftError if the request was given up: because no token could be chosen for it, or because a round
+        that it shared with others failed.
         """
         with self._lock:
+            if request.error is not None:
+                raise request.error
             if request.failed:
                 raise ForedraftError("the request was given up: a round that it shared with other requests failed")
             if not request.finished:
@@ -126,7 +141,9 @@ class Engine:
     def _start(self, request: Request) -> None:
         """Read a prompt. If that fails the request goes on waiting, for whoever queued it to release it."""
         started = time.perf_counter()
-        sequence, num_cached = self._verifier.open(request.prompt)
+        request.start_reading()
+        see = request.see_prompt_logits if request.wants_prompt_logits else None
+        sequence, num_cached = self._verifier.open(request.prompt, see)
         try:
             request.num_cached_prompt_tokens = num_cached
             request.prefill_s = time.perf_counter() - started
@@ -138,6 +155,9 @@ class Engine:
                     params=request.params,
                     max_length=request.max_length,
                     sequence=sequence,
+                    choice=request.choice,
+                    processors=request.processors,
+                    logprobs=request.logprobs,
                 )
             )
             if self._tracer is not None:
@@ -151,12 +171,14 @@ class Engine:
     def _round(self) -> None:
         requests = list(self._running.values())
         rounds = [request.round for request in requests if request.round is not None]
-        report = run_round(rounds, self._planner, self._verifier, self._emit)
+        report = run_round(rounds, self._planner, self._verifier, self._emit, self._rule)
         if self._tracer is not None:
             self._tracer.round_made(requests, report)
         for request, outcome in zip(requests, report.outcomes, strict=True):
             request.counts.add(outcome)
-            if request.finished:
+            request.error = report.failed.get(request.id)
+            request.failed = request.error is not None
+            if request.finished or request.failed:
                 self._take_out(request)
 
     def _emit(self, request: RoundRequest, tokens: tuple[int, ...]) -> int:

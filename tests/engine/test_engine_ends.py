@@ -189,6 +189,9 @@ def test_the_json_object() -> None:
         "mean_acceptance_length",
         "accepted_per_position",
         "reason",
+        "acceptance",
+        "equality",
+        "cost",
     }
     assert found["token_ids"] == SAID[:6]
     assert found["speculation"]["lossless"] is True
