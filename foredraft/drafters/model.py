@@ -76,7 +76,7 @@ class _Candidate:
 class _Growing:
     """A tree in the making, for one request.
 
-    end_ids: tokens after which nothing follows. max_depth: as far as the context of the model reaches.
+    end_ids: names of tokens after which nothing follows. max_depth: as far as the context of the model reaches.
     sources: for each row of the next pass whose logits are wanted, the candidate that they follow, -1 for the root.
     nodes: where each expanded candidate is in the tree that is run; the root's place is under -1.
     """
@@ -138,7 +138,7 @@ class _Growing:
 
     def _may_grow(self, index: int) -> bool:
         candidate = self.candidates[index]
-        return not candidate.expanded and candidate.token not in self.end_ids and candidate.depth < self.max_depth
+        return not candidate.expanded and candidate.name not in self.end_ids and candidate.depth < self.max_depth
 
     def tree(self) -> DraftTree:
         """The best candidates, within the budget."""
@@ -166,7 +166,7 @@ class ModelDrafter:
     num_branches: tokens that may follow each; 1 drafts chains.
     draws_over: size of the target's vocabulary, to draw tokens with numbers of the drafter's own where a request
     samples, and say from which distribution over it. None, or with `own_ids`: share the target's noise.
-    end_ids: tokens that end a text. A request that does not ignore them gets nothing drafted behind one.
+    end_ids: names of tokens that end a text. A request that does not ignore them gets nothing drafted behind one.
 
     A request for which the model computes logits that are not numbers gets no more drafts from it: `problem` then
     says so, and `num_given_up` counts them.
