@@ -10,8 +10,8 @@ drafter that proposes nothing, and emits one token: the bonus.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from foredraft.accept import COUPLED, AcceptanceRule
 from foredraft.cache import CacheSequence
@@ -19,7 +19,7 @@ from foredraft.drafters.base import Outcome
 from foredraft.errors import ForedraftError
 from foredraft.kernels.operations import Floats
 from foredraft.planner import Planner, RoundTimes, room
-from foredraft.sampling import Processors, SamplingParams
+from foredraft.sampling import Processors, SamplingParams, TokenLogprob, token_logprob
 from foredraft.sampling.noise import FloatArray
 from foredraft.tree import DraftTree
 from foredraft.verify import Verifier, usable_part
@@ -30,7 +30,8 @@ class RoundRequest:
     """A request as rounds see it. Between rounds the cache holds all tokens but the last, which is the root.
 
     max_length: most tokens, prompt included, that the request can come to. choice: which of several answers to the
-    prompt this is. processors: what its options do to logits; None: nothing.
+    prompt this is. processors: what its options do to logits; None: nothing. logprobs: takes the log-probability of
+    every token emitted; None: nobody wants them.
     """
 
     id: int
@@ -41,17 +42,20 @@ class RoundRequest:
     sequence: CacheSequence
     choice: int = 0
     processors: Processors | None = None
+    logprobs: list[TokenLogprob] | None = None
 
 
 @dataclass(frozen=True)
 class RoundReport:
     """What a round did: for each request its outcome, and what it cost all of them together.
 
-    The logits of the outcomes are views that are valid until the next round.
+    The logits of the outcomes are views that are valid until the next round. failed: request ids for which no token
+    could be chosen, and why; their outcomes are empty, and they cannot go on.
     """
 
     outcomes: list[Outcome]
     times: RoundTimes
+    failed: Mapping[int, ForedraftError] = field(default_factory=dict)
 
 
 Emit = Callable[[RoundRequest, tuple[int, ...]], int]
@@ -71,13 +75,18 @@ def run_round(
     drafted = time.perf_counter()
     logits = verifier.verify([request.sequence for request in requests], trees)
     verified = time.perf_counter()
-    outcomes = [
-        _accept(_Target(request, tree, logits_NV, verifier), rule, emit)
-        for request, tree, logits_NV in zip(requests, trees, logits, strict=True)
-    ]
+    outcomes: list[Outcome] = []
+    failed: dict[int, ForedraftError] = {}
+    for request, tree, logits_NV in zip(requests, trees, logits, strict=True):
+        try:
+            outcomes.append(_accept(_Target(request, tree, logits_NV, verifier), rule, emit))
+        except ForedraftError as error:  # of this request alone: its options leave no token, say
+            failed[request.id] = error
+            outcomes.append(Outcome(tree, (), logits_NV))
     times = RoundTimes(drafted - started, verified - drafted, time.perf_counter() - verified)
-    planner.observe(requests, outcomes, times)
-    return RoundReport(outcomes, times)
+    sound = [i for i, request in enumerate(requests) if request.id not in failed]
+    planner.observe([requests[i] for i in sound], [outcomes[i] for i in sound], times)
+    return RoundReport(outcomes, times, failed)
 
 
 def _draft(
@@ -129,7 +138,13 @@ class _Target:
 def _accept(target: _Target, rule: AcceptanceRule, emit: Emit) -> Outcome:
     request, tree = target.request, target.tree
     accepted = rule.accept(tree, target)
-    num_kept = emit(request, accepted.tokens(tree))
+    tokens = accepted.tokens(tree)
+    num_kept = emit(request, tokens)
+    if request.logprobs is not None:
+        rows = (target.logits_NV[node] for node in (0, *accepted.path))
+        num_top = request.params.logprobs or 0
+        kept = zip(rows, tokens[:num_kept], strict=False)
+        request.logprobs.extend(token_logprob(logits_V, token, num_top) for logits_V, token in kept)
     # The last token kept is the next root: it is not cached yet, even where it was a node of the tree.
     target.verifier.commit(request.sequence, tree, accepted.path[: num_kept - 1])
     return Outcome(tree, accepted.path[:num_kept], target.logits_NV, accepted.choices[:num_kept])

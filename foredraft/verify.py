@@ -1,6 +1,6 @@
 """Verification: one forward pass of the target over the draft trees of all requests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from foredraft.sampling import Choosing, SamplingParams, choose, filtered_probs,
 from foredraft.sampling.noise import FloatArray
 from foredraft.tree import DraftTree
 
+_CHUNK_TOKENS = 32
 _NO_TOKEN = "the options leave no token to choose: loosen --logit-bias, --bad-words, --min-tokens or the grammar"
 
 
@@ -25,19 +26,33 @@ class Verifier:
         self._decoder = decoder
         self.vocab_size = vocab_size
 
-    def open(self, tokens: Sequence[int]) -> tuple[CacheSequence, int]:
-        """Cache all of a prompt but its last token, which is the first root.
+    def open(self, tokens: Sequence[int], see: Callable[[Floats], None] | None = None) -> tuple[CacheSequence, int]:
+        """Cache all of a prompt but its last token, which is the first root. Requests that begin alike may share it.
+
+        see: is shown the logits [tokens, V] after each of these tokens, piece by piece; nothing is then taken from the
+        cache. They are views that are valid until it returns.
 
         Returns the sequence, and how many of the tokens were in the cache already.
         """
-        sequence = self._decoder.cache.open(tokens)
+        sequence = self._decoder.cache.open(tokens if see is None else ())
         num_cached = len(sequence)
         try:
-            self._decoder.prefill(sequence, tokens[num_cached:-1])
+            if see is None:
+                self._decoder.prefill(sequence, tokens[num_cached:-1])
+            else:
+                self._read(sequence, tokens[:-1], see)
+            sequence.publish()
         except BaseException:  # an interrupt, say: nobody else knows of the sequence yet
             sequence.close()
             raise
         return sequence, num_cached
+
+    def _read(self, sequence: CacheSequence, tokens: Sequence[int], see: Callable[[Floats], None]) -> None:
+        for start in range(0, len(tokens), _CHUNK_TOKENS):
+            root, *rest = tokens[start : start + _CHUNK_TOKENS]
+            chunk = DraftTree.chain(root, tuple(rest))
+            see(self.verify([sequence], [chunk])[0])
+            sequence.commit(chunk.tokens)
 
     def verify(self, sequences: Sequence[CacheSequence], trees: Sequence[DraftTree]) -> list[Floats]:
         """Logits [nodes, V] of each tree. They are views that are valid until the next pass."""

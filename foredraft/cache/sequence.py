@@ -50,17 +50,26 @@ class CacheSequence:
             self._pool.release(released)
         del self.blocks[kept:]
 
-    def close(self) -> None:
-        """Give the blocks back; full ones stay findable for requests that begin with the same tokens.
+    def publish(self) -> None:
+        """Let requests that begin with the same tokens find the full blocks, while this one goes on.
 
-        Only counted positions are published, and a position is counted after it was computed: a sequence may be
-        closed at any time, after a failed pass as well, and twice.
+        Only counted positions are published, and a position is counted after it was computed.
+        """
+        self._publish(self.tokens)
+
+    def close(self) -> None:
+        """Give the blocks back; full ones stay findable, as after `publish`.
+
+        A sequence may be closed at any time, after a failed pass as well, and twice.
         """
         tokens, self.tokens = self.tokens, []
+        self._publish(tokens)
+        # The last blocks first: what is dropped earliest should be the end of a text, not its beginning.
+        while self.blocks:
+            self._pool.release(self.blocks.pop())
+
+    def _publish(self, tokens: Sequence[int]) -> None:
         parent = ROOT
         for index in range(len(tokens) // BLOCK_POSITIONS):
             held = tuple(tokens[index * BLOCK_POSITIONS : (index + 1) * BLOCK_POSITIONS])
             parent = self._pool.publish(self.blocks[index], parent, held)
-        # The last blocks first: what is dropped earliest should be the end of a text, not its beginning.
-        while self.blocks:
-            self._pool.release(self.blocks.pop())

@@ -2,10 +2,11 @@
 
 from foredraft.sampling.choose import Choosing, choose, choose_processed, processed
 from foredraft.sampling.drawing import Drawing, Drawn, draw
+from foredraft.sampling.logprobs import TokenLogprob, token_logprob
 from foredraft.sampling.noise import Noise, gumbel
 from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.pick import filtered_probs, pick, top_perturbed
-from foredraft.sampling.processors import LogitProcessor, Processors
+from foredraft.sampling.processors import LogitProcessor, ProcessorFactory, Processors
 from foredraft.sampling.stop import StopStrings
 
 __all__ = [
@@ -14,9 +15,11 @@ __all__ = [
     "Drawn",
     "LogitProcessor",
     "Noise",
+    "ProcessorFactory",
     "Processors",
     "SamplingParams",
     "StopStrings",
+    "TokenLogprob",
     "choose",
     "choose_processed",
     "draw",
@@ -24,5 +27,6 @@ __all__ = [
     "gumbel",
     "pick",
     "processed",
+    "token_logprob",
     "top_perturbed",
 ]

@@ -1,68 +1,154 @@
 """What a request asks of sampling, checked once where it enters."""
 
-import math
-import numbers
 import secrets
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from foredraft.errors import OptionError
+from foredraft.sampling import checks
 
+MAX_CHOICES = 128
+MAX_LOGPROBS = 20
+DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 _NUM_SEED_BITS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How the tokens of one request are chosen, and where its text ends.
+    """How the tokens of one request are chosen, where its text ends, and what is reported of it.
 
-    max_tokens: most tokens to produce; None: until the context is full.
-    temperature: 0 takes the most likely token; above 0 the logits are divided by it before sampling.
-    top_k: sample among the `top_k` most likely tokens; 0 (or -1): among all.
-    top_p: sample among the fewest most likely tokens whose probabilities sum to at least `top_p`; 1: among
-    all.
-    min_p: sample among the tokens at least `min_p` times as likely as the most likely one; 0: among all.
-    seed: any 64-bit integer, signed or unsigned; -1 is a seed like any other. None: see `with_seed`.
-    stop: the text ends before the first of these strings; one string may be given as it is.
-    stop_token_ids: the text ends at the first of these tokens, besides the model's own end tokens.
-    ignore_eos: go on past the model's end tokens.
+    docs/sampling.md says how they work together. Names and meanings are those of vLLM, of llama.cpp for DRY.
 
-    The filters apply after the temperature, in the order top_k, top_p, min_p (see `pick`). At temperature 0
-    they change nothing, because none of them ever removes the most likely token.
+    Length and end
+        max_tokens: most tokens to produce; None: until the context is full.
+        min_tokens: before this many tokens neither an end token nor a stop string ends the text.
+        stop: the text ends before the first of these strings; one string may be given as it is.
+        stop_token_ids: the text ends at the first of these tokens, besides the model's own end tokens.
+        include_stop_str_in_output: the text keeps the stop string, or the text of the token, that ended it.
+        ignore_eos: go on past the model's end tokens.
+
+    Choice of a token
+        temperature: 0 takes the most likely token; above 0 the logits are divided by it before sampling.
+        typical_p: sample among the tokens whose surprise is closest to the expected one, as many as hold this
+        probability; 1: among all.
+        top_k: sample among the `top_k` most likely tokens; 0 (or -1): among all.
+        top_p: sample among the fewest most likely tokens whose probabilities sum to at least `top_p`; 1: among all.
+        min_p: sample among the tokens at least `min_p` times as likely as the most likely one; 0: among all.
+        seed: any 64-bit integer, signed or unsigned; -1 is a seed like any other. None: see `with_seed`.
+
+    Changes of logits, which also count at temperature 0
+        repetition_penalty: logits of tokens in prompt or output are divided by it where positive, multiplied where
+        negative; 1: off.
+        frequency_penalty: taken off the logit of a token once for each time that the output has it.
+        presence_penalty: taken off the logit of each token that the output has.
+        dry_multiplier: penalty on a token that would make a repetition longer than `dry_allowed_length` tokens, times
+        `dry_base` for each further token; 0: off. dry_sequence_breakers: texts that no repetition reaches across.
+        dry_range: how many last tokens are looked at; -1: all; 0: none.
+        logit_bias: token id to what is added to its logit.
+        bad_words: texts that the output must not contain as tokens.
+
+    Form of the text: at most one of
+        json_schema (JSON text or a mapping), json_object (any JSON object), regex, grammar (Lark or GBNF).
+
+    Several answers, and what is told of them
+        n: how many answers. best_of: how many are produced, of which the n with the largest log-probability are kept.
+        logprobs: report the log-probability of each token, and this many most likely ones. prompt_logprobs: the same
+        of the prompt's tokens. Both under the model's own distribution, before any option.
+        echo: the text begins with the prompt.
+
+    Help for drafting
+        prediction: what the text will mostly look like, such as a file to be edited; the drafter of that name copies
+        from it. The text does not depend on it.
 
     Raises OptionError with one line that names the option as the command line spells it.
     """
 
     max_tokens: int | None = 128
+    min_tokens: int = 0
     temperature: float = 0.0
+    typical_p: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_sequence_breakers: tuple[str, ...] = DRY_SEQUENCE_BREAKERS
+    dry_range: int = -1
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    bad_words: tuple[str, ...] = ()
+    json_schema: str | Mapping[str, Any] | None = None
+    json_object: bool = False
+    regex: str | None = None
+    grammar: str | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
     ignore_eos: bool = False
+    n: int = 1
+    best_of: int | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    echo: bool = False
+    prediction: str | None = None
 
     def __post_init__(self) -> None:
-        checked: dict[str, object] = {
-            "max_tokens": None if self.max_tokens is None else _max_tokens(self.max_tokens),
-            "temperature": _temperature(self.temperature),
-            "top_k": _top_k(self.top_k),
-            "top_p": _top_p(self.top_p),
-            "min_p": _min_p(self.min_p),
-            "seed": None if self.seed is None else _seed(self.seed),
-            "stop": _stop(self.stop),
-            "stop_token_ids": _stop_token_ids(self.stop_token_ids),
-        }
-        if not isinstance(self.ignore_eos, bool):
-            raise _wrong("--ignore-eos", "true or false", self.ignore_eos)
+        checked = {**_lengths(self), **_choice(self), **_changes(self), **_form(self), **_reports(self)}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise OptionError(f"--min-tokens {self.min_tokens} is more than --max-tokens {self.max_tokens}")
+        if self.best_of is not None and self.best_of < self.n:
+            raise OptionError(f"--best-of {self.best_of} is less than --n {self.n}")
+        if self.num_choices > 1 and self.greedy:
+            several = "--n" if self.n > 1 else "--best-of"
+            raise OptionError(f"{several} above 1 needs a --temperature above 0: at 0 all answers are the same")
+        self._check_dry()
+        self._check_constraints()
+
+    def _check_dry(self) -> None:
+        if self.dry_multiplier:
+            return
+        for name, default in (
+            ("dry_base", 1.75),
+            ("dry_allowed_length", 2),
+            ("dry_sequence_breakers", DRY_SEQUENCE_BREAKERS),
+            ("dry_range", -1),
+        ):
+            if getattr(self, name) != default:
+                raise OptionError(f"--{name.replace('_', '-')} needs a --dry-multiplier above 0: DRY is off without")
+
+    def _check_constraints(self) -> None:
+        given = [f"--{name.replace('_', '-')}" for name in CONSTRAINTS if getattr(self, name)]
+        if len(given) > 1:
+            raise OptionError(f"{' and '.join(given)} cannot be combined: give one form of the text")
+        if given and self.ignore_eos:
+            raise OptionError(f"--ignore-eos cannot be combined with {given[0]}: a text that is complete has to end")
+        if given and self.min_tokens:
+            raise OptionError(f"--min-tokens cannot be combined with {given[0]}: a text that is complete has to end")
 
     @property
     def greedy(self) -> bool:
         """Whether the most likely token is always taken, so that no noise is needed."""
         return self.temperature == 0.0
+
+    @property
+    def num_choices(self) -> int:
+        """How many answers are produced, whether they are kept or not."""
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the text has to have a form."""
+        return any(getattr(self, name) for name in CONSTRAINTS)
 
     def with_seed(self) -> Self:
         """These parameters with a seed: their own, or else a fresh one from the system's randomness.
@@ -73,102 +159,81 @@ class SamplingParams:
         return self if self.seed is not None else replace(self, seed=secrets.randbits(_NUM_SEED_BITS))
 
 
-def _wrong(option: str, rule: str, value: object) -> OptionError:
-    return OptionError(f"{option} must be {rule}, got {_shown(value)}")
+CONSTRAINTS = ("json_schema", "json_object", "regex", "grammar")
+"""The options that give the text a form."""
 
 
-def _shown(value: object) -> str:
-    """The value on one short line; text in quotes, so that '5' is told from 5."""
-    text = str(value) if isinstance(value, numbers.Number) else repr(value)
-    text = " ".join(text.split())
-    return text if len(text) <= 60 else text[:57] + "..."
+def _lengths(params: SamplingParams) -> dict[str, object]:
+    rule = "an integer of at least 1"
+    max_tokens = params.max_tokens
+    return {
+        "max_tokens": None if max_tokens is None else checks.integer("--max-tokens", rule, max_tokens, least=1),
+        "min_tokens": checks.integer("--min-tokens", "an integer of at least 0", params.min_tokens, least=0),
+        "stop": checks.texts("--stop", params.stop),
+        "stop_token_ids": checks.token_ids("--stop-token-ids", params.stop_token_ids),
+        "include_stop_str_in_output": checks.flag("--include-stop", params.include_stop_str_in_output),
+        "ignore_eos": checks.flag("--ignore-eos", params.ignore_eos),
+    }
 
 
-def _integer(option: str, rule: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise _wrong(option, rule, value)
-    return int(value)
+def _choice(params: SamplingParams) -> dict[str, object]:
+    share = "above 0 and at most 1"
+    top_k = checks.integer("--top-k", "an integer of at least 0 (0 or -1: off)", params.top_k, least=-1)
+    limit = 1 << (_NUM_SEED_BITS - 1)
+    rule = "an integer of at most 64 bits"
+    seed = params.seed
+    return {
+        "temperature": checks.number("--temperature", "a finite number of at least 0", params.temperature, least=0),
+        "typical_p": checks.number("--typical-p", share, params.typical_p, above=0, most=1),
+        "top_k": max(top_k, 0),
+        "top_p": checks.number("--top-p", share, params.top_p, above=0, most=1),
+        "min_p": checks.number("--min-p", "between 0 and 1", params.min_p, least=0, most=1),
+        "seed": None if seed is None else checks.integer("--seed", rule, seed, least=-limit, most=2 * limit - 1),
+    }
 
 
-def _number(option: str, rule: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise _wrong(option, rule, value)
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise _wrong(option, rule, value)
-    return number
+def _changes(params: SamplingParams) -> dict[str, object]:
+    positive, penalty = "a finite number above 0 (1: off)", "between -2 and 2"
+    return {
+        "repetition_penalty": checks.number("--repetition-penalty", positive, params.repetition_penalty, above=0),
+        "frequency_penalty": checks.number("--frequency-penalty", penalty, params.frequency_penalty, least=-2, most=2),
+        "presence_penalty": checks.number("--presence-penalty", penalty, params.presence_penalty, least=-2, most=2),
+        "dry_multiplier": checks.number(
+            "--dry-multiplier", "a finite number of at least 0 (0: off)", params.dry_multiplier, least=0
+        ),
+        "dry_base": checks.number("--dry-base", "a finite number of at least 1", params.dry_base, least=1),
+        "dry_allowed_length": checks.integer(
+            "--dry-allowed-length", "an integer of at least 1", params.dry_allowed_length, least=1
+        ),
+        "dry_sequence_breakers": checks.texts("--dry-sequence-breakers", params.dry_sequence_breakers),
+        "dry_range": checks.integer("--dry-range", "an integer of at least 0, or -1 (all)", params.dry_range, least=-1),
+        "logit_bias": checks.logit_bias("--logit-bias", params.logit_bias),
+        "bad_words": checks.texts("--bad-words", params.bad_words),
+    }
 
 
-def _max_tokens(value: object) -> int:
-    option, rule = "--max-tokens", "an integer of at least 1"
-    count = _integer(option, rule, value)
-    if count < 1:
-        raise _wrong(option, rule, value)
-    return count
+def _form(params: SamplingParams) -> dict[str, object]:
+    schema, regex, grammar = params.json_schema, params.regex, params.grammar
+    return {
+        "json_schema": None if schema is None else checks.json_schema("--json-schema", schema),
+        "json_object": checks.flag("--json-object", params.json_object),
+        "regex": None if regex is None else checks.text("--regex", regex),
+        "grammar": None if grammar is None else checks.text("--grammar", grammar),
+    }
 
 
-def _temperature(value: object) -> float:
-    option, rule = "--temperature", "a finite number of at least 0"
-    number = _number(option, rule, value)
-    if number < 0:
-        raise _wrong(option, rule, value)
-    return number + 0.0  # -0.0 becomes 0.0
+def _reports(params: SamplingParams) -> dict[str, object]:
+    several, some = f"an integer from 1 to {MAX_CHOICES}", f"an integer from 0 to {MAX_LOGPROBS}"
 
+    def optional(option: str, rule: str, value: object, least: int, most: int) -> int | None:
+        return None if value is None else checks.integer(option, rule, value, least=least, most=most)
 
-def _top_k(value: object) -> int:
-    option, rule = "--top-k", "an integer of at least 0 (0 or -1: off)"
-    count = _integer(option, rule, value)
-    if count < -1:
-        raise _wrong(option, rule, value)
-    return max(count, 0)
-
-
-def _top_p(value: object) -> float:
-    option, rule = "--top-p", "above 0 and at most 1"
-    number = _number(option, rule, value)
-    if not 0 < number <= 1:
-        raise _wrong(option, rule, value)
-    return number
-
-
-def _min_p(value: object) -> float:
-    option, rule = "--min-p", "between 0 and 1"
-    number = _number(option, rule, value)
-    if not 0 <= number <= 1:
-        raise _wrong(option, rule, value)
-    return number + 0.0
-
-
-def _seed(value: object) -> int:
-    option, rule = "--seed", "an integer of at most 64 bits"
-    seed = _integer(option, rule, value)
-    if not -(1 << (_NUM_SEED_BITS - 1)) <= seed < 1 << _NUM_SEED_BITS:
-        raise _wrong(option, rule, value)
-    return seed
-
-
-def _stop(value: object) -> tuple[str, ...]:
-    option, rule = "--stop", "a text, or a list of texts, none of them empty"
-    if isinstance(value, str):
-        value = (value,)
-    if not isinstance(value, Iterable):
-        raise _wrong(option, rule, value)
-    stops = tuple(value)
-    for stop in stops:
-        if not isinstance(stop, str) or not stop:
-            raise _wrong(option, rule, stop)
-    return stops
-
-
-def _stop_token_ids(value: object) -> tuple[int, ...]:
-    option, rule = "--stop-token-ids", "a list of token ids, each an integer of at least 0"
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise _wrong(option, rule, value)
-    token_ids = tuple(_integer(option, rule, token_id) for token_id in value)
-    for token_id in token_ids:
-        if token_id < 0:
-            raise _wrong(option, rule, token_id)
-    return token_ids
+    prediction = params.prediction
+    return {
+        "prediction": None if prediction is None else checks.text("--prediction", prediction),
+        "n": checks.integer("--n", several, params.n, least=1, most=MAX_CHOICES),
+        "best_of": optional("--best-of", several, params.best_of, 1, MAX_CHOICES),
+        "logprobs": optional("--logprobs", some, params.logprobs, 0, MAX_LOGPROBS),
+        "prompt_logprobs": optional("--prompt-logprobs", some, params.prompt_logprobs, 0, MAX_LOGPROBS),
+        "echo": checks.flag("--echo", params.echo),
+    }

@@ -70,10 +70,10 @@ def top_perturbed(
     _check(logits_V)
     if params.greedy:
         allowed = np.flatnonzero(logits_V != -np.inf)
-        ids = allowed[_largest(logits_V[allowed], num_tokens)]
-        return tuple(ids[_falling(logits_V[ids])].tolist())
+        ids = allowed[ids_of_largest(logits_V[allowed], num_tokens)]
+        return tuple(ids[by_falling(logits_V[ids])].tolist())
     ids, z = _kept(logits_V, params.temperature, params.top_k, params.top_p, params.min_p)
-    best = _falling(_perturbed(ids, z, noise))[:num_tokens]
+    best = by_falling(_perturbed(ids, z, noise))[:num_tokens]
     return tuple(ids[best].tolist())
 
 
@@ -109,13 +109,13 @@ def _kept(logits_V: Logits, temperature: float, top_k: int, top_p: float, min_p:
     """The token ids the filters keep, in rising order, and z of each."""
     ids = np.flatnonzero(logits_V != -np.inf)
     if 0 < top_k < ids.size:
-        ids = ids[_largest(logits_V[ids], top_k)]
+        ids = ids[ids_of_largest(logits_V[ids], top_k)]
     logits = logits_V[ids].astype(np.float64)
     with np.errstate(over="ignore"):  # at a tiny temperature z of all but the best is -inf, as it should be
         z: FloatArray = (logits - logits.max()) / temperature
     keep = np.ones(ids.size, dtype=np.bool_)
     if top_p < 1.0:
-        order = _falling(logits)
+        order = by_falling(logits)
         weights = np.exp(z)
         total = np.cumsum(weights)[-1]  # one after another, which `sum` is not
         keep[order[np.searchsorted(np.cumsum(weights[order]), top_p * total) + 1 :]] = False
@@ -130,7 +130,7 @@ def _perturbed(ids: Ids, z: FloatArray, noise: NoiseSource | None) -> FloatArray
     return z + (noise(ids) if callable(noise) else Noise(*noise)(ids))
 
 
-def _largest(values: Logits, num_values: int) -> Ids:
+def ids_of_largest(values: Logits, num_values: int) -> Ids:
     """Indices, in rising order, of the `num_values` largest values; of equal ones, the first."""
     if num_values >= values.size:
         return np.arange(values.size)
@@ -143,6 +143,6 @@ def _largest(values: Logits, num_values: int) -> Ids:
     return np.flatnonzero(keep)
 
 
-def _falling(values: Logits) -> Ids:
+def by_falling(values: Logits) -> Ids:
     """Indices that sort the values from the largest down; equal ones stay in their order."""
     return np.argsort(-values, kind="stable")

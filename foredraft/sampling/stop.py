@@ -12,13 +12,16 @@ class StopStrings:
     stop string is held back until it is clear that it is not. The time taken is proportional to the length
     of the text.
 
+    keep_stop: whether the stop string itself stays in the text; by default the text ends before it.
+
     Raises ValueError for an empty stop string.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, keep_stop: bool = False) -> None:
         if not all(stops):
             raise ValueError("a stop string must not be empty")
         self._automaton = _Automaton(stops)
+        self._keep_stop = keep_stop
         self._state = 0
         self._held = ""
         self._stopped = False
@@ -41,7 +44,7 @@ class StopStrings:
             num_matched = self._automaton.num_matched[self._state]
             if num_matched:
                 self._stopped, self._held = True, ""
-                return held[: num_read - num_matched], True
+                return held[: num_read if self._keep_stop else num_read - num_matched], True
         num_shown = len(held) - self._automaton.depth[self._state]
         self._held = held[num_shown:]
         return held[:num_shown], False

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from foredraft.accept import COUPLED, AcceptanceRule
 from foredraft.drafters.base import Drafter, Outcome
 from foredraft.drafters.none import NoDrafter
 from foredraft.engine import Engine, Request
@@ -155,6 +156,7 @@ def make_engine(
     context_length: int | None = None,
     tokenizer: Tokenizer | None = None,
     max_running: int = 8,
+    rule: AcceptanceRule = COUPLED,
 ) -> Engine:
     """An engine that checks itself after each round."""
     tokenizer = tokenizer or tiny_tokenizer()
@@ -164,6 +166,7 @@ def make_engine(
         tokenizer,
         context_length=context_length or decoder.config.context_length,
         max_running=max_running,
+        rule=rule,
     )
 
 
@@ -182,7 +185,7 @@ def run(
     requests = [submit(engine, prompt, own) for prompt, own in zip(prompts, several, strict=True)]
     while engine.has_work:
         engine.step()
-    assert all(request.finished for request in requests)
+    assert all([engine.advance(request) for request in requests])  # raises for one that failed
     return requests
 
 

@@ -19,8 +19,8 @@ def test_params_cannot_be_changed_or_given_by_place():
         SamplingParams().seed = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
         SamplingParams(5)  # type: ignore[misc]
-    with pytest.raises(TypeError, match="repetition_penalty"):
-        SamplingParams(repetition_penalty=1.3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="length_penalty"):
+        SamplingParams(length_penalty=1.3)  # type: ignore[call-arg]
 
 
 TOKEN_IDS = "--stop-token-ids must be a list of token ids, each an integer of at least 0, got "

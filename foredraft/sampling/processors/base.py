@@ -6,10 +6,13 @@ nothing else, however many rounds or detours it took.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from foredraft.sampling.processors.grammar import Grammar
 
 Row = npt.NDArray[np.float32]
 TokenIds = npt.NDArray[np.integer[Any]]
@@ -21,8 +24,8 @@ class LogitProcessor(Protocol):
     def push(self, token: int) -> None:
         """A token of the output, or of a draft that follows it. Any id of the vocabulary."""
 
-    def pop(self) -> None:
-        """Take back the last token pushed."""
+    def pop(self, token: int) -> None:
+        """Take back the last token pushed, which is this one."""
 
     def apply(self, logits_V: Row) -> None:
         """Change the logits of the next token in place; -inf is a token that must not be chosen."""
@@ -31,11 +34,20 @@ class LogitProcessor(Protocol):
 class Processors:
     """All processors of one request, in the order in which they apply.
 
-    num_prompt_tokens: where the output begins. vocab_size: length of a whole row of logits.
+    num_prompt_tokens: where the output begins. vocab_size: length of a whole row of logits. grammar: the one among
+    the processors that gives the text its form, if any does.
     """
 
-    def __init__(self, processors: Sequence[LogitProcessor], *, num_prompt_tokens: int, vocab_size: int) -> None:
+    def __init__(
+        self,
+        processors: Sequence[LogitProcessor],
+        *,
+        num_prompt_tokens: int,
+        vocab_size: int,
+        grammar: "Grammar | None" = None,
+    ) -> None:
         self._processors = tuple(processors)
+        self._grammar = grammar
         self._num_prompt_tokens = num_prompt_tokens
         self._vocab_size = vocab_size
         self._pushed: list[int] = []
@@ -55,14 +67,28 @@ class Processors:
                 break
             num_shared += 1
         while len(self._pushed) > begin + num_shared:
-            self._pushed.pop()
+            token = self._pushed.pop()
             for processor in self._processors:
-                processor.pop()
+                processor.pop(token)
         for token in wanted[num_shared:]:
             self._pushed.append(token)
             for processor in self._processors:
                 processor.push(token)
         self._num_sure = num_output
+
+    def complete(self, tokens: Sequence[int]) -> bool:
+        """Whether the text of these tokens has its form and nothing may follow."""
+        if self._grammar is None:
+            return False
+        self.follow(tokens)
+        return self._grammar.complete
+
+    def forced(self, tokens: Sequence[int]) -> list[int]:
+        """What the form of the text says has to follow these tokens; often nothing."""
+        if self._grammar is None:
+            return []
+        self.follow(tokens)
+        return self._grammar.forced()
 
     def apply(self, logits_V: Row, tokens: Sequence[int], path: Sequence[int], token_ids: TokenIds | None) -> Row:
         """What the options make of the logits after `tokens` and `path`; the row itself stays as it is.

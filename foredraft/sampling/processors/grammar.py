@@ -1,0 +1,173 @@
+"""The form of a text: JSON schema, regular expression or grammar, by the package llguidance.
+
+The tokens that may come next are a mask over the logits. The state of the parser follows the tokens of a path and goes
+back with it, so a draft is held against the grammar token by token, and what the grammar forces can be drafted.
+"""
+
+import importlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from foredraft.errors import OptionError
+from foredraft.sampling.params import SamplingParams
+from foredraft.sampling.processors.base import Row
+
+if TYPE_CHECKING:
+    from foredraft.text import Tokenizer
+
+JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""How JSON is written unless the schema says otherwise under "x-guidance": on one line, as Python's json does. Most of
+it is then forced, and a small model cannot lose itself in white space."""
+_NUM_KEPT = 16
+
+
+class Grammar:
+    """The form of one request's text, and how far the text has come in it.
+
+    matcher: an LLMatcher of its own. option: what the user gave, for error messages.
+    """
+
+    def __init__(self, matcher: Any, option: str) -> None:
+        self._matcher = matcher
+        self._option = option
+        self._num_lost = 0  # tokens pushed since, and including, one that the grammar does not allow
+
+    @property
+    def complete(self) -> bool:
+        """Whether no more can follow."""
+        return not self._num_lost and bool(self._matcher.is_stopped())
+
+    def forced(self) -> list[int]:
+        """Tokens that spell what has to follow; the target may spell it with others."""
+        if self._num_lost or self._matcher.is_stopped():
+            return []
+        return [int(token) for token in self._matcher.compute_ff_tokens()]
+
+    def push(self, token: int) -> None:
+        """See `LogitProcessor`."""
+        if self._num_lost or not self._matcher.try_consume_tokens([token]):
+            self._num_lost += 1
+
+    def pop(self, token: int) -> None:
+        """See `LogitProcessor`."""
+        if self._num_lost:
+            self._num_lost -= 1
+        else:
+            self._matcher.rollback(1)
+
+    def apply(self, logits_V: Row) -> None:
+        """See `LogitProcessor`. After a complete text, or one that is none, all tokens are alike: none is emitted."""
+        if self._num_lost or self._matcher.is_stopped():
+            self._check()
+            return
+        allowed = self._allowed(len(logits_V))
+        self._check()
+        logits_V[~allowed] = -np.inf
+
+    def _allowed(self, vocab_size: int) -> npt.NDArray[np.bool_]:
+        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        return np.unpackbits(bits, count=vocab_size, bitorder="little").astype(np.bool_)
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            reason = " ".join(str(self._matcher.get_error()).split())
+            raise OptionError(f"{self._option} cannot be followed any further: {reason}")
+
+
+class GrammarCompiler:
+    """Makes the grammars of requests for one vocabulary; those used last are kept.
+
+    vocab_size: length of a row of logits.
+    """
+
+    def __init__(self, tokenizer: "Tokenizer", vocab_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._vocabulary: Any = None
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+
+    def compile(self, params: SamplingParams) -> Grammar:
+        """The grammar that the parameters ask for.
+
+        Raises OptionError where it means nothing, or where the package llguidance is not installed.
+        """
+        option, source = _source(_llguidance(params), params)
+        if source not in self._kept:
+            self._kept[source] = self._matcher(option, source)
+            if len(self._kept) > _NUM_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(source)
+        return Grammar(self._kept[source].deep_copy(), option)
+
+    def _matcher(self, option: str, source: str) -> Any:
+        llguidance = importlib.import_module("llguidance")
+        if self._vocabulary is None:
+            self._vocabulary = _vocabulary(llguidance, self._tokenizer, self._vocab_size)
+        matcher = llguidance.LLMatcher(self._vocabulary, source, log_level=0)
+        if matcher.is_error():
+            reason = " ".join(str(matcher.get_error()).split())
+            raise OptionError(f"{option} cannot be used: {reason}")
+        return matcher
+
+
+def _llguidance(params: SamplingParams) -> Any:
+    try:
+        return importlib.import_module("llguidance")
+    except ImportError:
+        option = _option(params)
+        raise OptionError(f"{option} needs the package llguidance: pip install 'foredraft[grammar]'") from None
+
+
+def _option(params: SamplingParams) -> str:
+    if params.json_schema is not None:
+        return "--json-schema"
+    if params.json_object:
+        return "--json-object"
+    return "--regex" if params.regex is not None else "--grammar"
+
+
+def _source(llguidance: Any, params: SamplingParams) -> tuple[str, str]:
+    """The option, and the grammar in llguidance's own notation."""
+    option, matcher = _option(params), llguidance.LLMatcher
+    if params.json_schema is not None:
+        return option, matcher.grammar_from_json_schema(params.json_schema, defaults=JSON_STYLE)
+    if params.json_object:
+        return option, matcher.grammar_from_json_schema('{"type": "object"}', defaults=JSON_STYLE)
+    if params.regex is not None:
+        return option, matcher.grammar_from_regex(params.regex)
+    try:
+        return option, llguidance.grammar_from("gbnf", params.grammar)  # leaves Lark as it is
+    except ValueError as error:
+        raise OptionError(f"--grammar cannot be used: {' '.join(str(error).split())}") from None
+
+
+def _vocabulary(llguidance: Any, tokenizer: "Tokenizer", vocab_size: int) -> Any:
+    """The tokens as llguidance wants them. It needs an end token: where the model has none, one behind the others."""
+    tokens = [tokenizer.token_bytes(token_id) for token_id in range(vocab_size)]
+    special_ids = sorted(token_id for token_id in tokenizer.special_ids if token_id < vocab_size)
+    end_ids = sorted(token_id for token_id in tokenizer.eos_ids if token_id < vocab_size)
+    if not end_ids:
+        end_ids = [vocab_size]
+        special_ids.append(vocab_size)
+        tokens.append(b"<end>")
+    vocabulary = _Vocabulary(tokenizer, tokens, special_ids, end_ids[0])
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(vocabulary), n_vocab=len(tokens), eos_token=end_ids)
+
+
+class _Vocabulary:
+    """What llguidance asks of a tokenizer."""
+
+    def __init__(self, tokenizer: "Tokenizer", tokens: list[bytes], special_ids: list[int], end_id: int) -> None:
+        self._tokenizer = tokenizer
+        self.tokens = tokens
+        self.special_token_ids = special_ids
+        self.eos_token_id = end_id
+        self.bos_token_id = tokenizer.bos_id
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Token ids of a text."""
+        text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        return self._tokenizer.encode(text, add_special=False)
