@@ -1,6 +1,7 @@
 """Several drafters asked at once, and their trees laid over each other."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from foredraft.drafters.base import Drafter, Outcome, RequestView, no_draft
 from foredraft.tree import Budget, DraftTree
@@ -14,6 +15,8 @@ def merge_trees(trees: Sequence[DraftTree], names: Sequence[str]) -> DraftTree:
     no reason to be surer than the surest. Parents come before children, the nodes of earlier trees first.
 
     names: of the drafters the trees are from; a tree that has sources of its own keeps them.
+    Of trees whose tokens were drawn only the first that has any keeps `draft_probs`, since its nodes stand first among
+    their siblings. The others count as not drawn, which is exact as well and only accepts less.
     Raises ValueError without trees, or where their roots differ.
     """
     drafted = [(tree, name) for tree, name in zip(trees, names, strict=True) if tree.num_draft_tokens]
@@ -41,13 +44,15 @@ def merge_trees(trees: Sequence[DraftTree], names: Sequence[str]) -> DraftTree:
                 elif tree.confidence[node] > confidence[place]:
                     confidence[place], sources[place] = tree.confidence[node], source
                 places.append(place)
-    return DraftTree(tuple(tokens), tuple(parents), tuple(confidence), tuple(sources))
+    probs = (*first.draft_probs, *(None,) * (len(tokens) - first.num_nodes)) if first.draft_probs else ()
+    return DraftTree(tuple(tokens), tuple(parents), tuple(confidence), tuple(sources), probs)
 
 
 def likeliest_part(tree: DraftTree, budget: Budget) -> DraftTree:
     """The nodes of a tree that are likeliest to be accepted, as many as the budget has room for.
 
-    A node is as likely as the product of the chances of the path to it, so no node is likelier than its parent.
+    A node is as likely as the product of the chances of the path to it, so no node is likelier than its parent. Drawn
+    tokens that were selected like this no longer have the distribution they were drawn from, and lose it.
     """
     if tree.num_draft_tokens <= budget.num_tokens:
         return tree
@@ -56,7 +61,7 @@ def likeliest_part(tree: DraftTree, budget: Budget) -> DraftTree:
         chance = budget.chance(tree.confidence[node], tree.depths[node])
         survival.append(survival[tree.parents[node]] * min(chance, 1.0))
     ranked = sorted(range(tree.num_nodes), key=lambda node: -survival[node])
-    return tree.restricted(sorted(ranked[: budget.num_tokens + 1]))
+    return replace(tree, draft_probs=()).restricted(sorted(ranked[: max(budget.num_tokens, 0) + 1]))
 
 
 class MergeDrafter:

@@ -9,6 +9,7 @@ token nor finding a draft takes longer the longer the text is.
 import hashlib
 import heapq
 import json
+import logging
 import os
 import tempfile
 import weakref
@@ -29,8 +30,8 @@ MAX_PLACES = 8
 """Most places that vote, of the request's own text and of earlier texts each."""
 MAX_STEPS = 16
 """Most places of one n-gram that are looked at."""
-DOUBT = 2.0
-"""Weight of the vote for none of the tokens seen. A match of n tokens votes with n * n."""
+DOUBT = 4.0
+"""Votes for none of the tokens seen, where a match of n tokens has n * n: one of two tokens alone is as often wrong."""
 NUM_SHARED_TOKENS = 1 << 16
 """Most tokens kept of earlier requests; some 25 MB with their index."""
 _SEPARATOR = -1
@@ -167,6 +168,13 @@ def _read(path: Path, fingerprint: str) -> list[int]:
     return tokens
 
 
+def _save_at_end(shared: SharedTexts, path: Path, fingerprint: str) -> None:
+    try:
+        shared.save(path, fingerprint)
+    except OSError as error:  # nobody is left to catch it
+        logging.getLogger(__name__).warning("draft memory %s could not be written: %s", path, error.strerror)
+
+
 class SuffixDrafter:
     """Proposes a tree of what followed the longest matches of the last tokens, as many places as say so.
 
@@ -192,7 +200,7 @@ class SuffixDrafter:
         if not os.access(path.parent, os.W_OK):
             raise OptionError(f"draft memory {path} cannot be written: no such folder, or no right to write there")
         drafter = cls(shared)
-        weakref.finalize(drafter, shared.save, path, fingerprint)
+        weakref.finalize(drafter, _save_at_end, shared, path, fingerprint)
         return drafter
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
@@ -235,7 +243,7 @@ def grow_tree(root: int, places: list[_Place], budget: int) -> DraftTree:
     """The likeliest `budget` nodes below `root` that places vote for.
 
     A place whose match is n tokens long has n * n votes, and one token more of match at each node that it agreed with.
-    The confidence of a token is its share of the votes, DOUBT among them: for one place alone n * n / (n * n + 2).
+    The confidence of a token is its share of the votes, DOUBT among them: for one place alone n * n / (n * n + 4).
     """
     tokens, parents, confidences = [root], [-1], [1.0]
     heap: list[tuple[float, int, int, int, float, int, list[_Place]]] = []

@@ -78,6 +78,17 @@ def test_the_likeliest_part_is_a_tree_of_the_likeliest_nodes() -> None:
             assert not left_out or not kept or max(left_out) <= min(survival[path] for path in kept)
 
 
+def test_distributions_stay_with_those_that_were_drawn_first() -> None:
+    probs = np.array([0.5, 0.25, 0.25])
+    drawn = DraftTree((0, 1), (-1, 0), draft_probs=(None, probs))
+    other = DraftTree.chain(0, (2,))
+    assert merge_trees([drawn, other], ["a", "b"]).draft_probs == (None, probs, None)
+    assert merge_trees([DraftTree.chain(0), drawn], ["a", "b"]).draft_probs == (None, probs)
+    assert merge_trees([other, drawn], ["a", "b"]).draft_probs == ()
+    assert likeliest_part(drawn, Budget(1)).draft_probs == (None, probs)
+    assert likeliest_part(drawn, Budget(0)).draft_probs == ()
+
+
 def test_the_budget_s_chance_decides_what_is_likely() -> None:
     tree = DraftTree((9, 1, 2), (-1, 0, 0), (1.0, 0.9, 0.1))
     upside_down = Budget(1, chance=lambda confidence, depth: 1.0 - confidence)

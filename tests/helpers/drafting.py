@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from foredraft.drafters.base import Outcome, RequestView
-from foredraft.sampling import SamplingParams
+from foredraft.sampling import Processors, SamplingParams
 from foredraft.tree import Budget, DraftTree
 
 
@@ -18,6 +18,8 @@ class View:
     id: int = 0
     num_prompt_tokens: int = 1
     params: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
+    choice: int = 0
+    processors: Processors | None = None
 
 
 def budgets(*numbers: int) -> list[Budget]:
