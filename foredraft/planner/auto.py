@@ -9,7 +9,7 @@ that was of no use costs nothing, and is back as soon as the text suits it.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, no_draft
@@ -54,9 +54,18 @@ class AutoPlanner:
     """Chooses drafters, trees and lengths by expected tokens per second. See `Planner`.
 
     drafters: free ones and costly ones. cost: of the target's passes. step_costs: of each costly drafter, by name.
+    clock: seconds since some moment; another one makes simulations possible.
     """
 
-    def __init__(self, drafters: Sequence[Drafter], cost: CostModel, step_costs: dict[str, StepCosts]) -> None:
+    def __init__(
+        self,
+        drafters: Sequence[Drafter],
+        cost: CostModel,
+        step_costs: dict[str, StepCosts],
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock = clock
         self._drafters = {drafter.name: drafter for drafter in drafters}
         self._free = [drafter for drafter in drafters if drafter.free]
         costly: list[CostlyDrafter] = [drafter for drafter in drafters if not drafter.free]  # type: ignore[misc]
@@ -74,7 +83,7 @@ class AutoPlanner:
 
     def draft(self, requests: Sequence[Planned]) -> list[DraftTree]:
         """See `Planner`."""
-        started = time.perf_counter()
+        started = self._clock()
         for request in requests:
             running = self._running.setdefault(request.id, _Running())
             running.length = len(request.tokens)
@@ -91,11 +100,11 @@ class AutoPlanner:
         drafter = self._costly.choose(requests, rooms, selection, rate)
         if drafter is not None:
             budgets = self._costly.budgets(drafter, requests, rooms, rate)
-            asked = time.perf_counter()
+            asked = self._clock()
             drafted = self._ask(drafter, requests, budgets)
-            self._costly.drafted(drafter, requests, _num_steps(drafted, budgets), time.perf_counter() - asked)
+            self._costly.drafted(drafter, requests, _num_steps(drafted, budgets), self._clock() - asked)
             trees = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
-            selection = self._select(requests, trees, rate, spent_s=time.perf_counter() - started)
+            selection = self._select(requests, trees, rate, spent_s=self._clock() - started)
         self._expected_s = selection.seconds
         for request, tree in zip(requests, selection.trees, strict=True):
             self._running[request.id].expected = sum(survivals(tree, tree.confidence))

@@ -1,0 +1,128 @@
+"""The planner at work: exact whatever it decides, quick to give up, quick to come back."""
+
+from collections.abc import Sequence
+
+import pytest
+from helpers.engines import output, result, run, submit, table_decoder, tiny_tokenizer
+
+from foredraft.drafters.base import Drafter, Outcome
+from foredraft.drafters.lookup import LookupDrafter
+from foredraft.drafters.model import ModelDrafter
+from foredraft.engine import Engine
+from foredraft.planner import AutoPlanner, Planned, RoundTimes
+from foredraft.planner.cost import Calibration, CostModel
+from foredraft.planner.costly import StepCosts
+from foredraft.sampling import SamplingParams
+from foredraft.testing import DistDrafter, OracleDrafter, TableModel, WrongDrafter
+from foredraft.tree import DraftTree
+from foredraft.verify import Verifier
+
+V = 40
+MODEL = TableModel(2, V, seed=5)
+PARAMS = [
+    SamplingParams(max_tokens=60),
+    SamplingParams(max_tokens=60, temperature=1.0, seed=1, top_k=8),
+    SamplingParams(max_tokens=1, seed=2),
+    SamplingParams(max_tokens=60, temperature=2.0, seed=3),
+]
+PROMPTS = [[1, 2, 3], [7, 8] * 8, [30], list(range(25))]
+FLAT = Calibration((1, 8, 16), (1.0, 1.1, 1.2))
+STEEP = Calibration((1, 2), (1.0, 2.0))
+
+
+class TableDrafter(ModelDrafter):
+    """A draft model that is a table; `forward` makes its passes."""
+
+    def __init__(self, seed: int) -> None:
+        decoder, self.forward = table_decoder(TableModel(2, V, seed=seed))
+        super().__init__(decoder, vocab_size=V)
+
+
+class Simulated(AutoPlanner):
+    """A planner in a world where passes take what they are said to take. `now` is its clock."""
+
+    def __init__(self, drafters: Sequence[Drafter], calibration: Calibration, step_s: float) -> None:
+        self.now = 0.0
+        self._true = CostModel(calibration)
+        steps = {d.name: StepCosts(Calibration((1,), (step_s,))) for d in drafters if not d.free}
+        super().__init__(drafters, CostModel(calibration), steps, clock=lambda: self.now)
+        for drafter in drafters:
+            if isinstance(drafter, TableDrafter):
+                drafter.forward.before = lambda: self.step(step_s)
+
+    def step(self, seconds: float) -> None:
+        self.now += seconds
+
+    def draft(self, requests: Sequence[Planned]) -> list[DraftTree]:
+        self.started = self.now
+        return super().draft(requests)
+
+    def observe(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
+        verify = self._true.seconds(sum(outcome.tree.num_nodes for outcome in outcomes))
+        super().observe(requests, outcomes, RoundTimes(self.now - self.started, verify, 0.0))
+        self.now += verify
+
+
+def engine_of(drafters: Sequence[Drafter], calibration: Calibration = FLAT, step_s: float = 0.2) -> Engine:
+    decoder, _ = table_decoder(MODEL)
+    planner = Simulated(drafters, calibration, step_s)
+    return Engine(Verifier(decoder, V), planner, tiny_tokenizer(), context_length=256)
+
+
+EXPECTED = [MODEL.generate(prompt, params, params.max_tokens) for prompt, params in zip(PROMPTS, PARAMS, strict=True)]
+
+
+@pytest.mark.parametrize("calibration", [FLAT, STEEP], ids=["flat", "steep"])
+@pytest.mark.parametrize("seed", [5, 6], ids=["itself", "another"])
+def test_the_text_is_the_target_s_own(calibration: Calibration, seed: int) -> None:
+    drafters = [LookupDrafter(), DistDrafter(TableModel(2, V, seed=8), (2, 2)), TableDrafter(seed)]
+    engine = engine_of(drafters, calibration)
+    for _ in range(2):
+        requests = run(engine, PROMPTS, PARAMS)
+        assert [output(request) for request in requests] == EXPECTED
+    assert engine._verifier._decoder.cache.pool.num_used == 0
+
+
+def test_alone_and_together_say_the_same() -> None:
+    together = run(engine_of([LookupDrafter(), TableDrafter(5)]), PROMPTS, PARAMS)
+    for request, prompt, params in zip(together, PROMPTS, PARAMS, strict=True):
+        [alone] = run(engine_of([LookupDrafter(), TableDrafter(5)]), [prompt], params)
+        assert result(alone) == result(request)
+
+
+def test_a_drafter_that_is_always_right_is_used_and_one_that_never_is_soon_is_not() -> None:
+    engine = engine_of([OracleDrafter(EXPECTED[0])])
+    [request] = run(engine, PROMPTS[:1], PARAMS[0])
+    assert request.counts.num_rounds < 12
+    assert "100% of" in request.reason
+
+    engine = engine_of([WrongDrafter(MODEL)])
+    for most in (1.03, 1.01):  # and the next request begins with what was learned
+        started = engine._planner.now
+        [request] = run(engine, PROMPTS[:1], PARAMS[0])
+        assert request.counts.num_accepted_tokens == 0
+        assert engine._planner.now - started <= most * 60 * FLAT.seconds[0]
+
+
+def test_nothing_is_drafted_where_rows_cost_as_much_as_passes() -> None:
+    engine = engine_of([LookupDrafter(), TableDrafter(5)], STEEP)
+    requests = run(engine, PROMPTS, PARAMS)
+    assert sum(request.counts.num_draft_tokens for request in requests) == 0
+
+
+def test_a_costly_drafter_is_asked_by_what_it_costs_and_brings() -> None:
+    for step_s, seed, least, most in [(0.1, 5, 40, 999), (1.5, 5, 0, 12), (0.3, 6, 0, 40)]:
+        engine = engine_of([TableDrafter(seed)], FLAT, step_s)
+        run(engine, PROMPTS[:1], PARAMS[0])
+        [request] = run(engine, PROMPTS[:1], PARAMS[0])
+        assert least <= request.counts.num_draft_tokens <= most, (step_s, seed)
+        assert request.reason.startswith("auto: ")
+        assert "of a target step" in request.reason
+
+
+def test_a_request_that_was_never_drafted_for_has_a_reason_too() -> None:
+    engine = engine_of([LookupDrafter()])
+    request = submit(engine, PROMPTS[0], PARAMS[0])
+    engine.release(request)
+    [done] = run(engine, [PROMPTS[2]], PARAMS[2])
+    assert done.reason == "auto: drafted in 0 of 1 rounds"

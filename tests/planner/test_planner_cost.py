@@ -1,0 +1,105 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foredraft.planner.calibration import CalibrationStore, calibrate
+from foredraft.planner.cost import Calibration, CostModel
+
+MEASURED = Calibration((1, 2, 4, 8, 16), (0.020, 0.021, 0.022, 0.030, 0.060), 1e-6, 1e-7)
+
+
+def test_what_was_measured_is_predicted_and_the_rest_lies_between() -> None:
+    model = CostModel(MEASURED)
+    for rows, seconds in zip(MEASURED.rows, MEASURED.seconds, strict=True):
+        assert model.seconds(rows) == pytest.approx(seconds)
+    assert model.seconds(6) == pytest.approx(0.026)
+    assert model.seconds(32) == pytest.approx(0.060 + 16 * 0.030 / 8)
+    assert model.seconds(100) > model.seconds(99)
+    assert model.seconds(2, num_row_positions=2000, num_positions=1000) == pytest.approx(0.021 + 1e-3 + 2e-4)
+
+
+def test_a_slower_machine_is_noticed_and_a_hiccup_is_not() -> None:
+    """Kind: one disturbed round decides what is drafted from then on."""
+    model = CostModel(MEASURED)
+    for round_ in range(30):
+        model.observe(1, 0.020 if round_ % 7 else 0.200)
+    assert model.seconds(1) == pytest.approx(0.020)
+    for _ in range(30):
+        model.observe(1, 0.030)
+    assert model.seconds(1) == pytest.approx(0.030)
+    assert model.seconds(8) == pytest.approx(0.045)  # what was not seen since moves with the rest
+
+
+def test_what_was_seen_of_a_number_of_rows_outweighs_what_was_seen_of_others() -> None:
+    model = CostModel(MEASURED)
+    for _ in range(20):
+        model.observe(1, 0.030)
+        model.observe(8, 0.030)
+    assert model.seconds(1) == pytest.approx(0.030, rel=0.1)
+    assert model.seconds(8) == pytest.approx(0.030, rel=0.15)
+
+
+def test_more_rows_are_never_predicted_to_take_less() -> None:
+    model = CostModel(MEASURED)
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        model.observe(int(random.integers(1, 20)), float(random.uniform(0.01, 0.1)))
+        table = model.by_rows(40)
+        assert table == sorted(table)
+        assert len(table) >= 41
+
+
+def test_impossible_calibrations_are_refused() -> None:
+    for rows, seconds in [((), ()), ((2,), (0.1,)), ((1, 2), (0.1,)), ((1, 1), (0.1, 0.1)), ((1,), (0.0,))]:
+        with pytest.raises(ValueError, match="calibration"):
+            Calibration(rows, seconds)
+
+
+def fake_pass(num_tokens: int, context: int) -> float:
+    return 0.01 + 0.001 * num_tokens + context * (2e-6 + 1e-6 * num_tokens)
+
+
+def test_calibration_finds_rows_and_attention() -> None:
+    found = calibrate(fake_pass, context=1000)
+    assert found.rows == (1, 2, 4, 8, 16)
+    assert found.seconds == pytest.approx([0.011, 0.012, 0.014, 0.018, 0.026])
+    assert found.per_position == pytest.approx(2e-6)
+    assert found.per_position_row == pytest.approx(1e-6)
+    assert calibrate(fake_pass, context=0).per_position == 0.0
+
+
+def test_a_disturbed_pass_is_left_out() -> None:
+    times = iter([9.0] + [0.01, 5.0, 0.01] * 50)
+    found = calibrate(lambda num_tokens, context: next(times), rows=(1, 2), context=0)
+    assert max(found.seconds) < 6.0
+    assert found.seconds[0] == 0.01
+
+
+def test_attention_never_seems_to_cost_more_than_the_weights() -> None:
+    """Kind: a disturbance while the context is measured makes every long prompt look hopeless."""
+    found = calibrate(lambda num_tokens, context: 5.0 if context else 0.01, context=1000)
+    assert found.per_position <= 0.01 / 1000
+
+
+def test_saved_and_found_again(tmp_path: Path) -> None:
+    store = CalibrationStore(tmp_path / "new" / "folder")
+    key = {"model": ["a.gguf", 12, 34], "threads": 2}
+    assert store.load(key) is None
+    store.save(key, MEASURED)
+    assert store.load(key) == MEASURED
+    assert store.load({**key, "threads": 1}) is None
+    [file] = (tmp_path / "new" / "folder").iterdir()
+    for damage in ("", "{", "[]", "null", json.dumps({"key": key}), file.read_text().replace("0.02", '"x"', 1)):
+        file.write_text(damage)
+        assert store.load(key) is None
+    store.save(key, MEASURED)
+    assert store.load(key) == MEASURED
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = CalibrationStore(tmp_path / "file" / "below")
+    store.save({"a": 1}, MEASURED)
+    assert store.load({"a": 1}) is None
