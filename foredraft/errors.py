@@ -36,3 +36,7 @@ class DownloadError(UserError):
 
 class VocabularyMismatchError(UserError):
     """A drafter's vocabulary differs from the target's."""
+
+
+class DrafterError(UserError):
+    """A drafter that the user brought failed, or proposed what no drafter may propose."""

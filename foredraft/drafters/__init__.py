@@ -11,15 +11,19 @@ from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, RequestView
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.merge import MergeDrafter, likeliest_part, merge_trees
-from foredraft.drafters.model import ModelDrafter
+from foredraft.drafters.model import MAX_BRANCHES, ModelDrafter
 from foredraft.drafters.none import NoDrafter
+from foredraft.drafters.plugin import find_plugin, guarded, make_plugin, plugin_names
+from foredraft.drafters.prediction import PredictionDrafter
 from foredraft.drafters.recycle import RecycleDrafter
 from foredraft.drafters.suffix import SharedTexts, SuffixDrafter
-from foredraft.errors import OptionError, VocabularyMismatchError
+from foredraft.drafters.translated import TranslatedDrafter, names_of_tokens, original
+from foredraft.errors import OptionError
 from foredraft.kernels.batch import Ints
 from foredraft.kernels.operations import Kernels
+from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.models.load import load_decoder
-from foredraft.models.source import open_model
+from foredraft.models.source import ModelSource, open_model
 from foredraft.models.store import is_model_reference, resolve
 from foredraft.text import Tokenizer, first_difference, load_tokenizer
 
@@ -29,6 +33,7 @@ __all__ = [
     "Drafter",
     "Outcome",
     "RequestView",
+    "is_method",
     "likeliest_part",
     "make_drafter",
     "make_drafters",
@@ -51,6 +56,8 @@ class DraftOptions:
     of one larger than 65536.
     draws_over: size of the target's vocabulary, for drafts that are drawn from a distribution which is told, as rules
     that accept by distribution want them; None: drafts share the target's noise.
+    num_branches: tokens that a draft model proposes after each, at most; 1: chains.
+    decoder: the target itself, for drafters that are a part of it, and lest it be loaded twice.
     """
 
     target: Tokenizer
@@ -58,38 +65,55 @@ class DraftOptions:
     vocab_size: int | None = None
     memory: Path | Literal["process", "none"] = "process"
     draws_over: int | None = None
+    num_branches: int = 1
+    decoder: CachedDecoder | None = None
 
 
-def make_drafters(names: Sequence[str], options: DraftOptions) -> list[Drafter]:
-    """The drafters that `names` ask for, in their order, each once.
+def make_drafters(asked: Sequence[str | Drafter], options: DraftOptions) -> list[Drafter]:
+    """The drafters that are asked for, in their order, each once.
 
-    names: "none", names of methods, models (files, folders, hub ids, built-in names), or "auto", which stands for all
-    methods that cost next to nothing.
+    asked: "none", names of methods, models (files, folders, hub ids, built-in names), names that installed packages
+    give their drafters, objects that are drafters, or "auto", which stands for all methods that cost next to nothing.
 
-    Raises OptionError for an unknown name, a negative size or a combination without meaning, VocabularyMismatchError
-    where a model's vocabulary is not the target's, and what loading a model raises.
+    A model with another vocabulary than the target's is translated, see `foredraft.drafters.translated`.
+
+    Raises OptionError for an unknown name, a size out of range, an object that is no drafter or a combination without
+    meaning, and what loading a model raises.
     """
+    if not 1 <= options.num_branches <= MAX_BRANCHES:
+        raise OptionError(f"--draft-branches must be from 1 to {MAX_BRANCHES}, got {options.num_branches}")
     if options.vocab_size is not None and options.vocab_size < 0:
         raise OptionError(f"--draft-vocab must be 0 (all tokens) or more, got {options.vocab_size}")
-    if not names:
+    if not asked:
         raise OptionError(f"--draft needs a name: {_known()}")
-    if "none" in names and len(set(names)) > 1:
+    if "none" in asked and any(one != "none" for one in asked):
         raise OptionError("--draft none cannot be combined with other drafters")
-    unique = dict.fromkeys(part for name in names for part in (AUTO if name == "auto" else [name]))
-    return [_make_one(name, options) for name in unique]
+    drafters: dict[str | int, Drafter] = {}
+    for one in asked:
+        for part in AUTO if one == "auto" else (one,):
+            key = part if isinstance(part, str) else id(part)
+            if key not in drafters:
+                drafters[key] = _make_one(part, options)
+    _check_names([drafter.name for drafter in drafters.values()])
+    return list(drafters.values())
 
 
-def make_drafter(names: Sequence[str], options: DraftOptions) -> tuple[Drafter, str]:
-    """One drafter for all that `names` ask for, and why it is this one, in words.
+def make_drafter(asked: Sequence[str | Drafter], options: DraftOptions) -> tuple[Drafter, str]:
+    """One drafter for all that is asked for, and why it is this one, in words.
 
-    The trees of "auto" are merged; of several names the first that has a proposal is taken. See `make_drafters`.
+    The trees of "auto" are merged; of several drafters the first that has a proposal is taken. See `make_drafters`.
     """
-    drafters = make_drafters(names, options)
-    if list(names) == ["none"]:
+    drafters = make_drafters(asked, options)
+    if list(asked) == ["none"]:
         return drafters[0], "drafting is switched off"
-    if list(names) == ["auto"]:
+    if list(asked) == ["auto"]:
         return MergeDrafter(drafters), "auto: the methods that need no model"
     return (drafters[0] if len(drafters) == 1 else FirstDrafter(drafters)), "asked for"
+
+
+def is_method(name: str) -> bool:
+    """Whether this names a way of drafting of ours, and so no model."""
+    return name == "auto" or name in _METHODS
 
 
 def _suffix(options: DraftOptions) -> Drafter:
@@ -103,33 +127,87 @@ _METHODS: Mapping[str, Callable[[DraftOptions], Drafter]] = {
     "lookup": lambda options: LookupDrafter(),
     "suffix": _suffix,
     "recycle": lambda options: RecycleDrafter(),
+    "prediction": lambda options: PredictionDrafter(options.target),
 }
-AUTO = ("suffix", "recycle")
+AUTO = ("prediction", "suffix", "recycle")
 """What "auto" stands for: methods that cost next to nothing. Suffix finds all that lookup does."""
 
 
 def _known() -> str:
-    return f"{', '.join(('auto', *_METHODS))} or a model"
+    return f"{', '.join(('auto', *_METHODS, *plugin_names()))} or a model"
 
 
-def _make_one(name: str, options: DraftOptions) -> Drafter:
-    if name in _METHODS:
-        return _METHODS[name](options)
-    if not is_model_reference(name):
-        raise OptionError(f"unknown draft {name!r}: give {_known()}")
-    path = resolve(name)
+def _check_names(names: Sequence[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise OptionError(f"two drafters are called {twice[0]}: give them different names")
+
+
+def _make_one(asked: str | Drafter, options: DraftOptions) -> Drafter:
+    if not isinstance(asked, str):
+        return guarded(asked, options.target.vocab_size)
+    if asked in _METHODS:
+        return _METHODS[asked](options)
+    if "/" not in asked and (plugin := find_plugin(asked)) is not None:
+        return guarded(make_plugin(plugin, options), options.target.vocab_size)
+    if not is_model_reference(asked):
+        raise OptionError(f"unknown draft {asked!r}: give {_known()}")
+    return _make_model(asked, options)
+
+
+def _make_model(name: str, options: DraftOptions) -> Drafter:
+    return _model(resolve(name), options)
+
+
+def _model(path: Path, options: DraftOptions) -> Drafter:
+    """Drafts from a model, translated where its vocabulary is not the target's."""
+    name = f"model:{path.stem.replace(',', '_')}"  # a comma stands between the names of several drafters
+    whole = options.decoder
+    if whole is not None and whole.source is not None and path.samefile(whole.source.path):
+        vocab_size = min(options.target.vocab_size, whole.config.vocab_size)
+        return _model_drafter(whole, options, vocab_size=vocab_size, name=name)
     source = open_model(path)
-    _check_vocabulary(path, options.target, load_tokenizer(source.tokenizer_data))
+    own = load_tokenizer(source.tokenizer_data)
+    if first_difference(options.target, own) is not None:
+        return _translated(source, own, options, name=name)
     vocab_size = min(options.target.vocab_size, source.config.vocab_size)
     token_ids = _frequent_tokens(options.target, vocab_size, options.vocab_size)
-    stem = path.stem.replace(",", "_")  # a comma stands between the names of several drafters
+    decoder = load_decoder(source, kernels=options.kernels, token_ids=token_ids)
+    return _model_drafter(decoder, options, vocab_size=vocab_size, token_ids=token_ids, name=name)
+
+
+def _model_drafter(
+    decoder: CachedDecoder, options: DraftOptions, *, vocab_size: int, token_ids: Ints | None = None, name: str
+) -> ModelDrafter:
     return ModelDrafter(
-        load_decoder(source, kernels=options.kernels, token_ids=token_ids),
+        decoder,
         vocab_size=vocab_size,
         token_ids=token_ids,
+        num_branches=options.num_branches,
         draws_over=options.draws_over,
-        name=f"model:{stem}",
+        end_ids=options.target.eos_ids,
+        name=name,
     )
+
+
+def _translated(source: ModelSource, own: Tokenizer, options: DraftOptions, *, name: str) -> TranslatedDrafter:
+    vocab_size = min(own.vocab_size, source.config.vocab_size)
+    frequent = _frequent_tokens(own, vocab_size, options.vocab_size)
+    own_ids = np.arange(vocab_size, dtype=np.int32) if frequent is None else frequent
+    names = np.array(names_of_tokens(options.target, own, own_ids.tolist()), dtype=np.int32)
+    order = np.argsort(names, kind="stable")
+    order = order[np.diff(names[order], prepend=-1) > 0]  # of two that mean the same, one is enough
+    names, own_ids = names[order], own_ids[order]
+    drafter = ModelDrafter(
+        load_decoder(source, kernels=options.kernels, token_ids=own_ids),
+        vocab_size=options.target.vocab_size,
+        token_ids=names,
+        own_ids=own_ids,
+        original=original,
+        num_branches=options.num_branches,
+        end_ids=options.target.eos_ids | set(names_of_tokens(options.target, own, sorted(own.eos_ids))),
+        name=name,
+    )
+    return TranslatedDrafter(drafter, target=options.target, own=own)
 
 
 def _frequent_tokens(target: Tokenizer, vocab_size: int, wanted: int | None) -> Ints | None:
@@ -148,14 +226,3 @@ def _frequent_tokens(target: Tokenizer, vocab_size: int, wanted: int | None) -> 
     characters = [token for token in range(wanted, min(vocab_size, len(texts))) if len(texts[token]) == 1]
     ends = [token for token in target.eos_ids if wanted <= token < vocab_size]
     return np.array(sorted({*range(wanted), *characters[: wanted // 8], *ends}), dtype=np.int32)
-
-
-def _check_vocabulary(path: Path, target: Tokenizer, drafter: Tokenizer) -> None:
-    difference = first_difference(target, drafter)
-    if difference is None:
-        return
-    token_id, target_text, drafter_text = difference
-    raise VocabularyMismatchError(
-        f"{path}: another vocabulary than the target's: token {token_id} is {drafter_text!r} here and "
-        f"{target_text!r} in the target; use a draft model of the target's family"
-    )
