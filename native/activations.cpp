@@ -18,7 +18,8 @@ void Activations::resize(const Kernels& kernels, size_t num_rows, size_t inputs)
   bytes_.resize(num_byte_rows_ * inputs);
   scales_.resize(num_byte_rows_ * groups);
   sums32_.resize(num_byte_rows_ * groups);
-  sums16_.resize(num_byte_rows_ * groups * 2);
+  starts32_.resize(num_byte_rows_ * groups);
+  starts16_.resize(num_byte_rows_ * groups * 2);
   rests_.resize(parts_ > 1 ? num_rows * inputs : 0);
 }
 
@@ -35,9 +36,9 @@ size_t Activations::at(size_t byte_row, size_t group) const {
 
 void Activations::quantize(const Kernels& kernels, size_t byte_row, const float* x) {
   const size_t first = byte_row / rows_per_pass_ * rows_per_pass_;
-  const size_t sums = 2 * first * (inputs_ / kGroup) + byte_row - first;
-  kernels.quantize_row(x, inputs_, rows_in_pass(byte_row), bytes_.data() + kGroup * at(byte_row, 0),
-                       scales_.data() + at(byte_row, 0), sums32_.data() + at(byte_row, 0), sums16_.data() + sums);
+  const size_t group = at(byte_row, 0), half_group = 2 * first * (inputs_ / kGroup) + byte_row - first;
+  kernels.quantize_row(x, inputs_, rows_in_pass(byte_row), bytes_.data() + kGroup * group, scales_.data() + group,
+                       sums32_.data() + group, starts32_.data() + group, starts16_.data() + half_group);
 }
 
 void Activations::fill_row(const Kernels& kernels, size_t row, const float* x) {
@@ -59,7 +60,8 @@ Rows Activations::from(size_t row) const {
   rows.bytes = bytes_.data() + kGroup * index;
   rows.scales = scales_.data() + index;
   rows.sums32 = sums32_.data() + index;
-  rows.sums16 = sums16_.data() + 2 * index;
+  rows.starts32 = starts32_.data() + index;
+  rows.starts16 = starts16_.data() + 2 * index;
   rows.inputs = inputs_;
   rows.rows_per_pass = rows_per_pass_;
   return rows;

@@ -9,7 +9,7 @@
 
 namespace foredraft {
 
-// Rows as bytes with scales and sums, in the layout of Rows. Precise rows are two byte rows each, the second for what
+// Rows as bytes with scales, sums and starts, in the layout of Rows. Precise rows are two byte rows each, the second for what
 // the first leaves over; their products are to be added. Memory is kept from use to use.
 class Activations {
  public:
@@ -34,7 +34,8 @@ class Activations {
   size_t parts_;
   size_t num_byte_rows_ = 0, inputs_ = 0, rows_per_pass_ = 1;
   std::vector<int8_t> bytes_;
-  std::vector<float> scales_, sums32_, sums16_, rests_;
+  std::vector<float> scales_, sums32_, rests_;
+  std::vector<int32_t> starts32_, starts16_;
 };
 
 // Rows that one pass over the weights should take, of `num_rows` in all: equal shares, none above the kernels' most.

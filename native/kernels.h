@@ -18,7 +18,10 @@ struct Rows {
   const int8_t* bytes;   // per pass [inputs / 32][rows of the pass][32]
   const float* scales;   // per pass [inputs / 32][rows of the pass]
   const float* sums32;   // like scales: scale * sum of the group's bytes
-  const float* sums16;   // per pass [inputs / 16][rows of the pass]: the same of each half group
+  // What sums of products of a group, or half group, start from, so that weights count from a centre of 1: minus the
+  // sum of the bytes, as the instruction set adds them up.
+  const int32_t* starts32;  // like scales
+  const int32_t* starts16;  // per pass [inputs / 16][rows of the pass]
   size_t inputs;
   size_t rows_per_pass;  // of every pass but the last, which takes what is left
 };
@@ -67,9 +70,9 @@ struct AttentionTile {
 struct Kernels {
   const char* name;
   size_t max_rows;  // most rows of one pass; even
-  // x[inputs] to bytes, scales and sums of one row of a pass of `rows`; inputs is a multiple of 32.
+  // x[inputs] to bytes, scales, sums and starts of one row of a pass of `rows`; inputs is a multiple of 32.
   void (*quantize_row)(const float* x, size_t inputs, size_t rows, int8_t* bytes, float* scales, float* sums32,
-                       float* sums16);
+                       int32_t* starts32, int32_t* starts16);
   // Packed tiles times rows.
   void (*matmul[kNumFormats])(const Tiles& tiles, const Rows& rows, size_t num_rows, const Output& output);
   // out = (residual or 0) + x / rms(x) * weight
@@ -95,11 +98,15 @@ const Kernels& avx512_kernels();
 const Kernels& avxvnni_kernels();
 const Kernels& avx2_kernels();
 #endif
+#if defined(FOREDRAFT_ARM)
+const Kernels& neon_kernels();
+#endif
 
 // The instruction sets that this processor and this build have, the best first.
 std::vector<std::string> available_kernels();
 
-// The kernels for this machine, or those named by `isa` ("avx512", "avxvnni", "avx2", "portable"; empty: the best).
+// The kernels for this machine, or those named by `isa` ("avx512", "avxvnni", "avx2", "neon", "portable"; empty: the
+// best).
 // Throws std::invalid_argument naming the choices where the processor or the build lacks it.
 const Kernels& select_kernels(const std::string& isa);
 

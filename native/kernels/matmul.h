@@ -1,106 +1,52 @@
 // Small-batch matmul over packed tiles, for any vector set V (see simd/).
 #pragma once
 
-#include "format.h"
 #include "kernels.h"
+#include "kernels/quantized.h"
 
 namespace foredraft {
 namespace {
 
-// --- how each format yields its quads and scales --------------------------------------------------------------------
-
-template <class V>
-struct Scales {
-  typename V::F32 scale[2];   // of the two half groups; one and the same but for Q6_K
-  typename V::F32 offset[2];  // weight = scale * q + offset
-};
-
-// Quads of a group: the nibbles, with whatever bit planes the format adds.
-template <class V, int kGroupBytes>
-struct Quads {
-  typename V::Bytes plane[2];
-
-  explicit Quads(const uint8_t* group) {
-    if constexpr (kGroupBytes >= 320) plane[0] = V::load_bytes(group + 256);
-    if constexpr (kGroupBytes >= 384) plane[1] = V::load_bytes(group + 320);
-  }
-
-  template <int kPair>
-  void pair(const uint8_t* group, typename V::Bytes* even, typename V::Bytes* odd) const {
-    if constexpr (kGroupBytes == 512) {
-      *even = V::load_bytes(group + 128 * kPair);
-      *odd = V::load_bytes(group + 128 * kPair + 64);
-      return;
-    } else {
-      const typename V::Bytes both = V::load_bytes(group + 64 * kPair);
-      *even = V::low_nibbles(both);
-      *odd = V::high_nibbles(both);
-    }
-    if constexpr (kGroupBytes == 320) {
-      *even = V::template insert_bits<4 - 2 * kPair, 0x10>(*even, plane[0]);
-      *odd = V::template insert_bits<3 - 2 * kPair, 0x10>(*odd, plane[0]);
-    }
-    if constexpr (kGroupBytes == 384) {
-      constexpr int kShift = 4 - 4 * (kPair % 2);
-      *even = V::template insert_bits<kShift, 0x30>(*even, plane[kPair / 2]);
-      *odd = V::template insert_bits<kShift - 2, 0x30>(*odd, plane[kPair / 2]);
-    }
-  }
-};
-
-// What must be added to every unsigned value to give the format's own: w = scale * (q - centre).
-template <class V, Format kFormat>
-constexpr int centre() {
-  switch (kFormat) {
-    case Format::Q4_0:
-      return 8;
-    case Format::Q5_0:
-      return 16;
-    case Format::Q8_0:
-      return V::kSignedOffset;
-    case Format::Q6_K:
-      return 32;
-    default:
-      return 0;
-  }
-}
-
-// Scales of group `index` of a record.
-template <class V, Format kFormat>
-inline Scales<V> read_scales(const uint8_t* record, size_t index) {
-  constexpr const FormatInfo& kInfo = kFormats[static_cast<int>(kFormat)];
-  Scales<V> s;
-  if constexpr (kFormat == Format::Q4_K || kFormat == Format::Q5_K) {
-    const uint8_t* const own = record + 64 + 32 * index;
-    const auto d = V::from_half(reinterpret_cast<const uint16_t*>(record));
-    const auto dmin = V::from_half(reinterpret_cast<const uint16_t*>(record + 32));
-    s.scale[0] = s.scale[1] = V::mul(d, V::from_u8(own));
-    s.offset[0] = s.offset[1] = V::sub(V::zero(), V::mul(dmin, V::from_u8(own + 16)));
-  } else if constexpr (kFormat == Format::Q6_K) {
-    const auto d = V::from_half(reinterpret_cast<const uint16_t*>(record));
-    const auto minus_centre = V::broadcast(-32.0f);
-    for (int half = 0; half < 2; ++half) {
-      s.scale[half] = V::mul(d, V::from_i8(reinterpret_cast<const int8_t*>(record + 32 + 32 * index + 16 * half)));
-      s.offset[half] = V::mul(s.scale[half], minus_centre);
-    }
-  } else {
-    constexpr size_t kBytes = kInfo.scale_bytes / kInfo.record_groups;
-    const uint8_t* const own = record + index * kBytes;
-    s.scale[0] = s.scale[1] = V::from_half(reinterpret_cast<const uint16_t*>(own));
-    if constexpr (kBytes == 64) {
-      s.offset[0] = s.offset[1] = V::from_half(reinterpret_cast<const uint16_t*>(own + 32));
-    } else {
-      s.offset[0] = s.offset[1] = V::mul(s.scale[0], V::broadcast(static_cast<float>(-centre<V, kFormat>())));
-    }
-  }
-  return s;
-}
-
 // --- one pass over a tile -------------------------------------------------------------------------------------------
 
+// What a pass reads of its rows, which lie side by side, from some group on.
+struct Stream {
+  const int8_t* bytes;
+  const float* scales;
+  const float* sums;
+  const int32_t* starts;
+};
+
+// Sums of products with the weights of a format. Signed weights have sums of 32 bits from the first.
+template <class V, Format kFormat>
+struct Sums {
+  using Type = typename V::Sums;
+};
+template <class V>
+struct Sums<V, Format::Q8_0> {
+  using Type = typename V::I32;
+};
+template <class V, Format kFormat>
+using SumsOf = typename Sums<V, kFormat>::Type;
+
+// Whether the half groups are added up one by one: where each has its scale, or sums could not hold more products.
+template <class V, Format kFormat>
+constexpr bool in_halves() {
+  return kFormat == Format::Q6_K || (kFormat != Format::Q8_0 && !V::holds(largest_value(kFormat), kGroup / 4));
+}
+
+// Whether the whole scales of the groups are multiplied with sums, and only a record's totals with what they share.
+template <class V, Format kFormat>
+constexpr bool by_whole_scales() {
+  return V::kWidensByMultiplying && has_whole_scales(kFormat);
+}
+
+template <class V, Format kFormat>
+using QuadsOf = Quads<V, kFormats[static_cast<int>(kFormat)].group_bytes>;
+
 template <class V, Format kFormat, int kPair, int kRows>
-[[gnu::always_inline]] inline void accumulate_pair(const Quads<V, kFormats[static_cast<int>(kFormat)].group_bytes>& quads,
-                                                   const uint8_t* group, const int8_t* x, typename V::I32* sums) {
+[[gnu::always_inline]] inline void accumulate_pair(const QuadsOf<V, kFormat>& quads, const uint8_t* group,
+                                                   const int8_t* x, SumsOf<V, kFormat>* sums) {
   typename V::Bytes even, odd;
   quads.template pair<kPair>(group, &even, &odd);
 #pragma GCC unroll 8
@@ -116,35 +62,109 @@ template <class V, Format kFormat, int kPair, int kRows>
   }
 }
 
-template <class V, int kRows>
-[[gnu::always_inline]] inline void add_scaled(const typename V::I32* sums, typename V::F32 scale,
-                                              typename V::F32 offset, const float* row_scales, const float* row_sums,
-                                              typename V::F32* totals) {
-#pragma GCC unroll 8
+template <class V, Format kFormat, int kRows>
+[[gnu::always_inline]] inline void begin_sums(const int32_t* starts, SumsOf<V, kFormat>* sums) {
+  constexpr int kShift = centre_shift<V>(kFormat);
   for (int m = 0; m < kRows; ++m) {
-    totals[m] = V::fma(V::to_float(sums[m]), V::mul(scale, V::broadcast(row_scales[m])), totals[m]);
-    totals[m] = V::fma(offset, V::broadcast(row_sums[m]), totals[m]);
+    if constexpr (kShift >= 0) {
+      sums[m] = V::template start<kShift>(starts + m);
+    } else {
+      sums[m] = SumsOf<V, kFormat>{};
+    }
   }
 }
 
-// One group of a pass. x, scales and sums: those of the group's rows, side by side.
 template <class V, Format kFormat, int kRows>
-[[gnu::always_inline]] inline void accumulate_group(const uint8_t* group, const Scales<V>& s, const int8_t* x,
-                                                    const float* scales, const float* row_sums,
-                                                    typename V::F32* totals) {
-  const Quads<V, kFormats[static_cast<int>(kFormat)].group_bytes> quads(group);
-  typename V::I32 sums[kRows];
-  for (int m = 0; m < kRows; ++m) sums[m] = V::zero_i32();
-  accumulate_pair<V, kFormat, 0, kRows>(quads, group, x, sums);
-  accumulate_pair<V, kFormat, 1, kRows>(quads, group, x, sums);
-  if constexpr (kFormat == Format::Q6_K) {  // its scales cover 16 inputs
-    add_scaled<V, kRows>(sums, s.scale[0], s.offset[0], scales, row_sums, totals);
-    row_sums += kRows;
-    for (int m = 0; m < kRows; ++m) sums[m] = V::zero_i32();
+[[gnu::always_inline]] inline void add_scaled(const SumsOf<V, kFormat>* sums, typename V::F32 scale,
+                                              const float* row_scales, typename V::F32* totals) {
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+    const auto products = V::to_float(V::widen(sums[m]));
+    totals[m] = V::fma(products, V::mul(scale, V::broadcast(row_scales[m])), totals[m]);
   }
-  accumulate_pair<V, kFormat, 2, kRows>(quads, group, x, sums);
-  accumulate_pair<V, kFormat, 3, kRows>(quads, group, x, sums);
-  add_scaled<V, kRows>(sums, s.scale[1], s.offset[1], scales, row_sums, totals);
+}
+
+template <class V, Format kFormat, int kRows, class Multipliers>
+[[gnu::always_inline]] inline void add_multiplied(const SumsOf<V, kFormat>* sums, const Multipliers& scale,
+                                                  const float* row_scales, typename V::F32* totals) {
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+    totals[m] = V::fma(V::to_float(V::widen(sums[m], scale)), V::broadcast(row_scales[m]), totals[m]);
+  }
+}
+
+template <class V, int kRows>
+[[gnu::always_inline]] inline void add_minimum(typename V::F32 minimum, const float* row_sums,
+                                               typename V::F32* totals) {
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) totals[m] = V::fma(minimum, V::broadcast(row_sums[m]), totals[m]);
+}
+
+// Products of one group of a pass, but for the minimum. x: what belongs to the group.
+template <class V, Format kFormat, int kRows, class AnyScales>
+[[gnu::always_inline]] inline void accumulate_group(const uint8_t* group, const AnyScales& s, const Stream& x,
+                                                    typename V::F32* totals) {
+  const auto add = [&](const SumsOf<V, kFormat>* sums, int half) __attribute__((always_inline)) {
+    if constexpr (by_whole_scales<V, kFormat>()) {
+      add_multiplied<V, kFormat, kRows>(sums, s.scale[half], x.scales, totals);
+    } else {
+      add_scaled<V, kFormat, kRows>(sums, s.scale[half], x.scales, totals);
+    }
+  };
+  const QuadsOf<V, kFormat> quads(group);
+  SumsOf<V, kFormat> sums[kRows];
+  begin_sums<V, kFormat, kRows>(x.starts, sums);
+  accumulate_pair<V, kFormat, 0, kRows>(quads, group, x.bytes, sums);
+  accumulate_pair<V, kFormat, 1, kRows>(quads, group, x.bytes, sums);
+  if constexpr (in_halves<V, kFormat>()) {
+    add(sums, 0);
+    begin_sums<V, kFormat, kRows>(x.starts + kRows, sums);
+  }
+  accumulate_pair<V, kFormat, 2, kRows>(quads, group, x.bytes, sums);
+  accumulate_pair<V, kFormat, 3, kRows>(quads, group, x.bytes, sums);
+  add(sums, 1);
+}
+
+// Adds the minimums of a record's groups. sums: those of the rows from its first group on.
+template <class V, int kRows>
+[[gnu::always_inline]] inline void add_minimums(const uint8_t* record, const float* sums, typename V::F32* totals) {
+  const auto minus_dmin = V::sub(V::zero(), V::from_half(reinterpret_cast<const uint16_t*>(record + 32)));
+#pragma GCC unroll 8
+  for (int i = 0; i < kSuper / kGroup; ++i) {
+    add_minimum<V, kRows>(V::mul(minus_dmin, V::from_u8(record + 80 + 32 * i)), sums + kRows * i, totals);
+  }
+}
+
+// Products of the first `groups` groups of a record. x: what belongs to them, moved on behind them. ahead: what is to
+// be fetched meanwhile.
+template <class V, Format kFormat, int kRows>
+[[gnu::always_inline]] inline void accumulate_record(const uint8_t* record, size_t groups, const uint8_t* ahead,
+                                                     Stream* x, typename V::F32* totals) {
+  constexpr const FormatInfo& kInfo = kFormats[static_cast<int>(kFormat)];
+  constexpr size_t kShare = record_bytes(kInfo) / kInfo.record_groups;
+  const float* const sums = x->sums;
+  typename V::F32 parts[kRows];
+  for (int m = 0; m < kRows; ++m) parts[m] = V::zero();
+  for (size_t i = 0; i < groups; ++i, ahead += kShare) {
+    for (size_t line = 0; line < kShare; line += 64) V::prefetch(ahead + line);
+    const uint8_t* const group = record + kInfo.scale_bytes + i * kInfo.group_bytes;
+    if constexpr (by_whole_scales<V, kFormat>()) {
+      accumulate_group<V, kFormat, kRows>(group, read_whole_scales<V, kFormat>(record, i), *x, parts);
+    } else {
+      const Scales<V> s = read_scales<V, kFormat>(record, i);
+      accumulate_group<V, kFormat, kRows>(group, s, *x, totals);
+      if constexpr (has_minimum(kFormat)) add_minimum<V, kRows>(s.minimum, x->sums, totals);
+    }
+    x->bytes += kGroup * kRows;
+    x->scales += kRows;
+    x->sums += kRows;
+    x->starts += kRows * (in_halves<V, kFormat>() ? 2 : 1);
+  }
+  if constexpr (by_whole_scales<V, kFormat>()) {
+    const auto d = V::from_half(reinterpret_cast<const uint16_t*>(record));
+    for (int m = 0; m < kRows; ++m) totals[m] = V::fma(parts[m], d, totals[m]);
+    if constexpr (has_minimum(kFormat)) add_minimums<V, kRows>(record, sums, totals);
+  }
 }
 
 template <class V>
@@ -189,26 +209,19 @@ struct Pass {
 template <class V, Format kFormat, int kRows>
 [[gnu::always_inline]] inline void integer_span(const Rows& rows, const Pass& pass, typename V::F32* totals) {
   constexpr const FormatInfo& kInfo = kFormats[static_cast<int>(kFormat)];
-  constexpr size_t kRecord = record_bytes(kInfo), kPerRecord = kInfo.record_groups, kShare = kRecord / kPerRecord;
+  constexpr size_t kRecord = record_bytes(kInfo), kPerRecord = kInfo.record_groups;
   constexpr size_t kAhead = 6144 / kRecord + 1;  // records that are fetched ahead
-  constexpr size_t kHalves = kFormat == Format::Q6_K ? 2 : 1;
   const size_t first = pass.first * (rows.inputs / kGroup) + pass.begin / kGroup * kRows;  // group of a row
   const uint8_t* record = pass.weights + pass.begin / kGroup / kPerRecord * kRecord;
-  const int8_t* x = rows.bytes + kGroup * first;
-  const float* scales = rows.scales + first;
-  const float* sums = (kHalves == 2 ? rows.sums16 : rows.sums32) + kHalves * first;
+  Stream x{rows.bytes + kGroup * first, rows.scales + first, rows.sums32 + first,
+           in_halves<V, kFormat>() ? rows.starts16 + 2 * first : rows.starts32 + first};
   size_t groups = (pass.end - pass.begin) / kGroup;
   for (size_t records = (groups + kPerRecord - 1) / kPerRecord; records > 0; --records, record += kRecord) {
-    const uint8_t* ahead = records > kAhead ? record + kAhead * kRecord : pass.next + (kAhead - records) * kRecord;
-    for (size_t i = 0; i < kPerRecord && groups > 0; ++i, --groups) {
-      for (size_t line = 0; line < kShare; line += 64) V::prefetch(ahead + line);
-      accumulate_group<V, kFormat, kRows>(record + kInfo.scale_bytes + i * kInfo.group_bytes,
-                                          read_scales<V, kFormat>(record, i), x, scales, sums, totals);
-      ahead += kShare;
-      x += kGroup * kRows;
-      scales += kRows;
-      sums += kHalves * kRows;
-    }
+    const uint8_t* const ahead =
+        records > kAhead ? record + kAhead * kRecord : pass.next + (kAhead - records) * kRecord;
+    const size_t own = groups < kPerRecord ? groups : kPerRecord;
+    accumulate_record<V, kFormat, kRows>(record, own, ahead, &x, totals);
+    groups -= own;
   }
 }
 
@@ -288,14 +301,14 @@ void matmul(const Tiles& tiles, const Rows& rows, size_t num_rows, const Output&
   }
 }
 
-// Bytes, scale and sums of one row; the scale of a group maps its largest magnitude to 127. A group that holds a NaN
-// or an infinity gets such a scale, so that every result it takes part in shows it. A group too small for 1 / scale to
-// be a float counts as zero.
+// Bytes, scale, sums and starts of one row; the scale of a group maps its largest magnitude to 127. A group that holds a
+// NaN or an infinity gets such a scale, so that every result it takes part in shows it. A group too small for 1 / scale
+// to be a float counts as zero.
 constexpr float kTiny = 1e-36f;
 
 template <class V>
 void quantize_row(const float* x, size_t inputs, size_t rows, int8_t* bytes, float* scales, float* sums32,
-                  float* sums16) {
+                  int32_t* starts32, int32_t* starts16) {
   for (size_t g = 0; g < inputs / kGroup; ++g, x += kGroup, bytes += kGroup * rows) {
     const auto low = V::load(x), high = V::load(x + 16);
     float largest = V::largest_magnitude(low, high);
@@ -307,9 +320,10 @@ void quantize_row(const float* x, size_t inputs, size_t rows, int8_t* bytes, flo
     V::to_i8(bytes + 16, V::min(V::max(V::round(V::mul(high, inverse)), minus_bound), bound));
     const int sum[2] = {V::sum_bytes(bytes), V::sum_bytes(bytes + 16)};
     scales[g * rows] = scale;
-    sums16[2 * g * rows] = scale * static_cast<float>(sum[0]);
-    sums16[(2 * g + 1) * rows] = scale * static_cast<float>(sum[1]);
     sums32[g * rows] = scale * static_cast<float>(sum[0] + sum[1]);
+    starts32[g * rows] = V::start_of(bytes, kGroup);
+    starts16[2 * g * rows] = V::start_of(bytes, kGroup / 2);
+    starts16[(2 * g + 1) * rows] = V::start_of(bytes + kGroup / 2, kGroup / 2);
   }
 }
 

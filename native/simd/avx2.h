@@ -99,21 +99,55 @@ struct Avx2 {
 
   static I32 zero_i32() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
   static F32 to_float(I32 v) { return {_mm256_cvtepi32_ps(v.low), _mm256_cvtepi32_ps(v.high)}; }
-  // acc[c] += sum over i < 4 of w[c][i] * x[i], w unsigned and x signed. The sums of two products must fit 16 bits:
-  // weights have at most 6 bits here, and 2 * 63 * 127 does.
-  static I32 dot(I32 acc, Bytes w, const int8_t* x) {
+  // Sums of products, two lanes of 16 bits a channel: of the first two bytes of each quad, and of the others.
+  struct Sums {
+    __m256i low, high;
+  };
+  static constexpr bool holds(int magnitude, int dots) { return dots * 2 * magnitude * 127 <= 32767; }
+  static int32_t start_of(const int8_t* x, int count) {
+    __m128i sums = _mm_setzero_si128();
+    for (int i = 0; i < count; i += 16) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i));
+      sums = _mm_sub_epi16(sums, _mm_maddubs_epi16(_mm_set1_epi8(1), bytes));
+    }
+    sums = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0xb1)));
+  }
+  template <int kShift>
+  static Sums start(const int32_t* of) {
+    const __m256i both = _mm256_slli_epi16(_mm256_set1_epi32(*of), kShift);
+    return {both, both};
+  }
+  // acc[c] += sum over i < 4 of w[c][i] * x[i], w unsigned and x signed. Two products must fit 16 bits: weights have at
+  // most 6 bits here, and 2 * 63 * 127 does. Sums may pass the ends of their range and come back.
+  static Sums dot(Sums acc, Bytes w, const int8_t* x) {
     const __m256i four = broadcast_four(x);
-    return {_mm256_add_epi32(acc.low, widen(_mm256_maddubs_epi16(w.low, four))),
-            _mm256_add_epi32(acc.high, widen(_mm256_maddubs_epi16(w.high, four)))};
+    return {in_turn(_mm256_add_epi16(acc.low, _mm256_maddubs_epi16(w.low, four))),
+            in_turn(_mm256_add_epi16(acc.high, _mm256_maddubs_epi16(w.high, four)))};
+  }
+  static I32 widen(I32 v) { return v; }
+  static I32 widen(Sums v) { return {widen(v.low), widen(v.high)}; }
+  // Sums times a whole number for each channel, 32 bits wide, at the price of widening them.
+  static constexpr bool kWidensByMultiplying = true;
+  struct Multipliers {
+    __m256i low, high;
+  };
+  static Multipliers multipliers(const uint8_t* p) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(v, v)), _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(v, v))};
+  }
+  static Multipliers multipliers(const int8_t* p) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(v, v)), _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(v, v))};
+  }
+  static I32 widen(Sums v, const Multipliers& m) {
+    return {_mm256_madd_epi16(v.low, m.low), _mm256_madd_epi16(v.high, m.high)};
   }
   static constexpr int kSignedOffset = 0;
-  // Signed weights: their sign moves over to x. No sum overflows, since |w| <= 128 and |x| <= 127.
+  // Signed weights: their sign moves over to x. No sum of two products overflows, since |w| <= 128 and |x| <= 127.
   static I32 dot_signed(I32 acc, Bytes w, const int8_t* x) {
     const __m256i four = broadcast_four(x);
-    return {_mm256_add_epi32(acc.low, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w.low),
-                                                                 _mm256_sign_epi8(four, w.low)))),
-            _mm256_add_epi32(acc.high, widen(_mm256_maddubs_epi16(_mm256_abs_epi8(w.high),
-                                                                  _mm256_sign_epi8(four, w.high))))};
+    return {dot_signed(acc.low, w.low, four), dot_signed(acc.high, w.high, four)};
   }
 
   static Bytes load_bytes(const uint8_t* p) {
@@ -144,6 +178,15 @@ struct Avx2 {
     return _mm256_set1_epi32(four);
   }
   static __m256i widen(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+  static __m256i dot_signed(__m256i acc, __m256i w, __m256i four) {
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(four, w));
+    return in_turn(_mm256_add_epi32(acc, widen(pairs)));
+  }
+  // Keeps GCC from adding up in another order: it would hold all products at once, most of them in memory.
+  static __m256i in_turn(__m256i sum) {
+    asm("" : "+x"(sum));
+    return sum;
+  }
   static __m256 exp2_integral(__m256 v) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(v), _mm256_set1_epi32(127)), 23));
   }

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "simd/whole_sums.h"
+
 namespace foredraft {
 namespace {
 
-struct Avx512 {
+struct Avx512 : WholeSums<Avx512> {
   static constexpr const char* kName = "avx512";
   static constexpr int kMaxRows = 8;  // rows a matmul handles at once: two accumulators each, of 32 registers
   using F32 = __m512;
@@ -78,8 +80,17 @@ struct Avx512 {
 
   static I32 zero_i32() { return _mm512_setzero_si512(); }
   static F32 to_float(I32 v) { return _mm512_cvtepi32_ps(v); }
+  // Sums of products, on the way to 32 bits: `holds` says whether they can take so many dots with weights of such a
+  // magnitude.
+  using Sums = I32;
+  static I32 widen(Sums v) { return v; }
+  // What start_of() gave, for weights that count from 2^kShift. start_of: of 16 or 32 bytes of x.
+  template <int kShift>
+  static Sums start(const int32_t* of) {
+    return _mm512_slli_epi32(_mm512_set1_epi32(*of), kShift);
+  }
   // acc[c] += sum over i < 4 of w[c][i] * x[i], w unsigned and x signed.
-  static I32 dot(I32 acc, Bytes w, const int8_t* x) {
+  static Sums dot(Sums acc, Bytes w, const int8_t* x) {
     int32_t four;
     std::memcpy(&four, x, 4);
     return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(four));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "simd/avx2.h"
+#include "simd/whole_sums.h"
 
 namespace foredraft {
 namespace {
@@ -10,7 +11,17 @@ namespace {
 struct AvxVnni : Avx2 {
   static constexpr const char* kName = "avxvnni";
 
-  static I32 dot(I32 acc, Bytes w, const int8_t* x) {
+  using Sums = I32;
+  static I32 widen(Sums v) { return v; }
+  static constexpr bool holds(int, int) { return true; }
+  static constexpr bool kWidensByMultiplying = false;
+  static int32_t start_of(const int8_t* x, int count) { return WholeSums<Avx2>::start_of(x, count); }
+  template <int kShift>
+  static Sums start(const int32_t* of) {
+    const __m256i both = _mm256_slli_epi32(_mm256_set1_epi32(*of), kShift);
+    return {both, both};
+  }
+  static Sums dot(Sums acc, Bytes w, const int8_t* x) {
     const __m256i four = broadcast_four(x);
     return {_mm256_dpbusd_avx_epi32(acc.low, w.low, four), _mm256_dpbusd_avx_epi32(acc.high, w.high, four)};
   }

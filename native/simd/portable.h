@@ -6,11 +6,12 @@
 #include <cstring>
 
 #include "half.h"
+#include "simd/whole_sums.h"
 
 namespace foredraft {
 namespace {
 
-struct Portable {
+struct Portable : WholeSums<Portable> {
   static constexpr const char* kName = "portable";
   static constexpr int kMaxRows = 2;  // measured: more do not pay, since little stays in registers
   typedef float F32 __attribute__((vector_size(64)));
@@ -93,6 +94,12 @@ struct Portable {
 
   static I32 zero_i32() { return I32{}; }
   static F32 to_float(I32 a) { return __builtin_convertvector(a, F32); }
+  using Sums = I32;
+  static I32 widen(Sums v) { return v; }
+  template <int kShift>
+  static Sums start(const int32_t* of) {
+    return I32{} + *of * (1 << kShift);
+  }
   // Products of 16 bits, which every processor multiplies many at a time: 2 * 63 * 127 and 2 * 128 * 127 still fit.
   static I32 dot(I32 acc, Bytes w, const int8_t* x) {
     const I16 both = shorts(w);

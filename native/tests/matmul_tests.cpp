@@ -131,9 +131,18 @@ void test_added(const Kernels& k, const Case& c, Random& random) {
   }
 }
 
+// Signs of activations, by input: all alike, and such that parts of a sum cancel others or do not.
+constexpr bool (*const kNegative[])(size_t input) = {
+    [](size_t) { return false; },
+    [](size_t) { return true; },
+    [](size_t i) { return i % 2 == 1; },
+    [](size_t i) { return i % 4 >= 2; },
+    [](size_t i) { return i % 32 >= 16; },
+};
+
 // The largest quantised values there are times the largest bytes: where sums of 16 bits would overflow.
 void test_extremes(const Kernels& k, Format format) {
-  const size_t inputs = 512, outputs = 16;
+  const size_t inputs = 512, outputs = 16, rows = 17;
   Random random(5);
   for (const int fill : {0xff, 0x00, 0x80, 0x7f}) {
     auto data = random_weight(format, outputs, inputs, random);
@@ -144,14 +153,13 @@ void test_extremes(const Kernels& k, Format format) {
       if (format == Format::Q6_K) {
         std::memcpy(&data[at + 208], &scales[at + 208], 2);
       } else {
-        std::memcpy(&data[at], &scales[at], f.scale_bytes / f.record_groups >= 40 ? 4 : 2);  // with a minimum or without
+        const bool has_minimum = f.scale_bytes / f.record_groups >= 40;
+        std::memcpy(&data[at], &scales[at], has_minimum ? 4 : 2);
       }
     }
-    for (int pattern = 0; pattern < 3; ++pattern) {
-      std::vector<float> x(3 * inputs, 127.0f);
-      for (size_t i = 0; i < x.size(); ++i) {
-        if (pattern == 1 || (pattern == 2 && i % 2 == 1)) x[i] = -127.0f;
-      }
+    for (const auto negative : kNegative) {
+      std::vector<float> x(rows * inputs);
+      for (size_t i = 0; i < x.size(); ++i) x[i] = negative(i) ? -127.0f : 127.0f;
       test_case(k, {format, outputs, inputs}, data, std::move(x));
     }
   }

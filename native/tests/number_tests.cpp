@@ -144,15 +144,24 @@ void test_reductions(const Kernels& k, Random& random) {
 
 struct Quantized {
   std::vector<int8_t> bytes;
-  std::vector<float> scales, sums32, sums16;
+  std::vector<float> scales, sums32;
+  std::vector<int32_t> starts32, starts16;
 };
 
 Quantized quantize(const Kernels& k, const std::vector<float>& x) {
   const size_t groups = x.size() / kGroup;
   Quantized q{std::vector<int8_t>(x.size()), std::vector<float>(groups), std::vector<float>(groups),
-              std::vector<float>(2 * groups)};
-  k.quantize_row(x.data(), x.size(), 1, q.bytes.data(), q.scales.data(), q.sums32.data(), q.sums16.data());
+              std::vector<int32_t>(groups), std::vector<int32_t>(2 * groups)};
+  k.quantize_row(x.data(), x.size(), 1, q.bytes.data(), q.scales.data(), q.sums32.data(), q.starts32.data(),
+                 q.starts16.data());
   return q;
+}
+
+// Sums of products begin with `sum`, whether as one number or as two of 16 bits.
+bool starts_from(int32_t start, int sum) {
+  int16_t parts[2];
+  std::memcpy(parts, &start, 4);
+  return start == sum || parts[0] + parts[1] == sum;
 }
 
 void check_quantized(const std::vector<float>& x, const Quantized& q) {
@@ -168,8 +177,8 @@ void check_quantized(const std::vector<float>& x, const Quantized& q) {
       const double error = static_cast<double>(q.scales[g]) * byte - x[g * kGroup + i];
       CHECK_SAYING(std::abs(error) <= 0.5001 * largest / 127.0 + 1e-36, std::to_string(x[g * kGroup + i]));
     }
-    CHECK(q.sums16[2 * g] == q.scales[g] * static_cast<float>(sums[0]));
-    CHECK(q.sums16[2 * g + 1] == q.scales[g] * static_cast<float>(sums[1]));
+    CHECK(starts_from(q.starts16[2 * g], -sums[0]) && starts_from(q.starts16[2 * g + 1], -sums[1]));
+    CHECK(starts_from(q.starts32[g], -sums[0] - sums[1]));
     CHECK(q.sums32[g] == q.scales[g] * static_cast<float>(sums[0] + sums[1]));
   }
 }
@@ -181,7 +190,7 @@ void test_half(const Kernels& k) {
   std::vector<uint16_t> tiles(65536);
   for (uint32_t h = 0; h < 65536; ++h) tiles[h] = static_cast<uint16_t>(h);
   const float one = 1.0f;
-  const Rows rows{&one, nullptr, nullptr, nullptr, nullptr, 1, 1};
+  const Rows rows{&one, nullptr, nullptr, nullptr, nullptr, nullptr, 1, 1};
   for (uint32_t h = 0; h < 65536; ++h) {
     if (h % 16 == 0) {
       float out[16];
