@@ -78,6 +78,8 @@ class Request:
     tokens: list[int]
     num_prompt_tokens: int
     params: SamplingParams
+    choice: int = 0
+    processors: None = None
 
 
 @dataclass

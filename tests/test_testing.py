@@ -19,6 +19,8 @@ class Request:
     tokens: list[int]
     num_prompt_tokens: int = 2
     params: SamplingParams = GREEDY
+    choice: int = 0
+    processors: None = None
 
 
 def test_the_logits_depend_on_the_last_tokens_and_nothing_else():

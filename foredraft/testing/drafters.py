@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from foredraft.drafters.base import Outcome, RequestView
+from foredraft.sampling.choose import processed
 from foredraft.sampling.drawing import Drawing, draw
 from foredraft.sampling.noise import FloatArray, Noise
 from foredraft.sampling.pick import top_perturbed
@@ -121,14 +122,15 @@ class WrongDrafter(_Double):
         """A chain of wrong tokens, as long as the budget allows."""
         sequence = list(request.tokens)
         for _ in range(budget):
-            right = self._target.next_token(sequence, request.params)
+            path = sequence[len(request.tokens) :]
+            right = self._target.next_token(sequence, request.params, request=request, path=path)
             by_rising_logit = np.argsort(self._target.logits(sequence), kind="stable")
             sequence.append(int(by_rising_logit[by_rising_logit != right][0]))
         return DraftTree.chain(request.tokens[-1], tuple(sequence[len(request.tokens) :]))
 
 
 class DistDrafter(_Double):
-    """Draws from the distribution of a model of its own, with the filters of the request.
+    """Draws from the distribution of a model of its own, with all options of the request.
 
     shape: children of each node at each depth, in the order drawn: (1, 1, 1) is a chain of three, (3, 2) a tree of nine
     nodes below the root. The budget cuts the tree from its end, level by level.
@@ -170,5 +172,8 @@ class DistDrafter(_Double):
         if self._drawing == "independent" and not params.greedy:
             size = self._model.vocab_size
             return draw(logits, request, path, count=num_children, first_event=first_event, vocab_size=size)
-        noise = None if params.seed is None else Noise(params.seed, 0, len(sequence))
-        return [(token, None) for token in top_perturbed(logits, params, noise, num_children)]
+        noise = None if params.seed is None else Noise(params.seed, request.choice, len(sequence))
+        row = processed(logits, request, path)
+        if row.max() == -np.inf:
+            return []
+        return [(token, None) for token in top_perturbed(row, params, noise, num_children)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from foredraft.sampling.choose import Choosing, processed
 from foredraft.sampling.noise import FloatArray, Noise, gumbel
 from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.pick import filtered_probs, pick
@@ -57,10 +58,26 @@ class TableModel:
         """The exact distribution of the token after `tokens`: float64 [V]."""
         return filtered_probs(self.logits(tokens), params)
 
-    def next_token(self, tokens: Sequence[int], params: SamplingParams, *, choice: int = 0) -> int:
-        """The token after `tokens` with the noise of `params.seed`."""
+    def next_token(
+        self,
+        tokens: Sequence[int],
+        params: SamplingParams,
+        *,
+        choice: int = 0,
+        request: Choosing | None = None,
+        path: Sequence[int] = (),
+    ) -> int:
+        """The token after `tokens` with the noise of `params.seed`.
+
+        request, path: where options change logits, the request they belong to, and how `tokens` go on behind its own.
+        Options that leave no token are then no options.
+        """
+        logits = self.logits(tokens)
+        if request is not None:
+            changed = processed(logits, request, path)
+            logits, choice = (logits if changed.max() == -np.inf else changed), request.choice
         return pick(
-            self.logits(tokens),
+            logits,
             temperature=params.temperature,
             top_k=params.top_k,
             top_p=params.top_p,

@@ -115,7 +115,8 @@ class Dry:
         following = self._tokens[begin + ends + 1]
         for token, length in _longest_of_each(following, lengths):
             if not any(breaker in self._bytes_of(token) for breaker in options.breakers):
-                logits_V[token] -= np.float32(self._penalty(length))
+                with np.errstate(over="ignore"):  # down to -inf
+                    logits_V[token] -= np.float32(self._penalty(length))
 
     def _penalty(self, length: int) -> float:
         options = self._options
