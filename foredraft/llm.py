@@ -245,7 +245,7 @@ class LLM:
         return [self._completion(several) for several in answers]
 
     def _completion(self, requests: Sequence[Request]) -> Completion:
-        return completion_of(requests, methods=self._planner.methods, load_s=self._load_s, rule=self._rule)
+        return completion_of(requests, methods=self._planner.methods, load_s=self._load_s)
 
     def _encode_chat(self, messages: Messages, params: SamplingParams) -> list[int]:
         if isinstance(params, SamplingParams) and params.echo:
