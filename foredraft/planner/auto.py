@@ -102,12 +102,13 @@ class AutoPlanner:
             budgets = self._costly.budgets(drafter, requests, rooms, rate)
             asked = self._clock()
             drafted = self._ask(drafter, requests, budgets)
-            self._costly.drafted(drafter, requests, _num_steps(drafted, budgets), self._clock() - asked)
+            self._costly.drafted(drafter, requests, _num_steps(drafted), self._clock() - asked)
             trees = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
             selection = self._select(requests, trees, rate, spent_s=self._clock() - started)
         self._expected_s = selection.seconds
         for request, tree in zip(requests, selection.trees, strict=True):
-            self._running[request.id].expected = sum(survivals(tree, tree.confidence))
+            alone = len(requests) == 1
+            self._running[request.id].expected = selection.tokens if alone else sum(survivals(tree, tree.confidence))
         return selection.trees
 
     def _free_trees(self, requests: Sequence[Planned], rooms: Sequence[int]) -> list[DraftTree]:
@@ -150,7 +151,8 @@ class AutoPlanner:
         self, requests: Sequence[Planned], trees: Sequence[DraftTree], rate: float, *, spent_s: float
     ) -> Selection:
         survival = [survivals(tree, tree.confidence) for tree in trees]
-        by_rows = self._cost.by_rows(len(requests) + MAX_NODES)
+        most = min(MAX_NODES, sum(tree.num_draft_tokens for tree in trees))
+        by_rows = self._cost.by_rows(len(requests) + most)
         per_row = self._cost.attention_per_row(sum(len(r.tokens) for r in requests) / len(requests))
         return select(
             trees,
@@ -158,7 +160,7 @@ class AutoPlanner:
             lambda num_rows: by_rows[num_rows] + per_row * num_rows,
             rate=rate,
             spent_s=spent_s,
-            max_nodes=MAX_NODES,
+            max_nodes=most,
         )
 
     def observe(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
@@ -227,7 +229,6 @@ class AutoPlanner:
         return found
 
 
-def _num_steps(trees: Sequence[DraftTree], budgets: Sequence[Budget]) -> int:
-    """Passes a drafter's model made for these trees: one a level, and one more where it found no next token good."""
-    deepest = max(max(tree.depths) for tree in trees)
-    return deepest + (deepest < max(budget.num_tokens for budget in budgets))
+def _num_steps(trees: Sequence[DraftTree]) -> int:
+    """Passes a drafter's model made for these trees: one a level, and one also where it had no token to propose."""
+    return max(1, *(max(tree.depths) for tree in trees))

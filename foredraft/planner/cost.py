@@ -42,12 +42,13 @@ class CostModel:
 
     def __init__(self, calibration: Calibration) -> None:
         self._calibration = calibration
-        self._max_rows = 64
+        self._max_rows = 32
         self._seen: list[deque[float]] = [deque(maxlen=NUM_REMEMBERED) for _ in calibration.rows]
         self._last_seen = [0] * len(calibration.rows)
         self._all: deque[float] = deque(maxlen=NUM_REMEMBERED)
         self._num_rounds = 0
         self._table: list[float] = []
+        self._as_measured: list[float] = []
 
     def seconds(self, num_rows: int, num_row_positions: int = 0, num_positions: int = 0) -> float:
         """Seconds of a pass of `num_rows` rows, 1 or more.
@@ -90,8 +91,9 @@ class CostModel:
         return min(range(len(rows)), key=lambda index: abs(rows[index] - num_rows))
 
     def _calibrated(self, num_rows: int) -> float:
-        c = self._calibration
-        return _interpolated(c.rows, c.seconds, num_rows)
+        if num_rows > len(self._as_measured):
+            self._as_measured = _filled_in(self._calibration.rows, list(self._calibration.seconds), 2 * num_rows)
+        return self._as_measured[num_rows - 1]
 
     def _correction(self, index: int) -> float:
         seen = self._seen[index]
@@ -107,14 +109,17 @@ class CostModel:
         corrected = [s * self._correction(index) for index, s in enumerate(c.seconds)]
         for index in range(1, len(corrected)):  # noise must not make more rows look cheaper than fewer
             corrected[index] = max(corrected[index], corrected[index - 1])
-        return [0.0, *(_interpolated(c.rows, corrected, n) for n in range(1, self._max_rows + 1))]
+        return [0.0, *_filled_in(c.rows, corrected, self._max_rows)]
 
 
-def _interpolated(rows: tuple[int, ...], seconds: list[float] | tuple[float, ...], num_rows: int) -> float:
-    """Linear between the numbers of rows measured, and beyond the last as between the last two."""
+def _filled_in(rows: tuple[int, ...], seconds: list[float], num_rows: int) -> list[float]:
+    """Seconds for 1, 2, ... rows: linear between those measured, and beyond the last as between the last two."""
     if len(rows) == 1:
-        return seconds[0] * num_rows
-    index = next((i for i in range(1, len(rows)) if num_rows <= rows[i]), len(rows) - 1)
-    low, high = rows[index - 1], rows[index]
-    slope = (seconds[index] - seconds[index - 1]) / (high - low)
-    return seconds[index - 1] + slope * (num_rows - low)
+        return [seconds[0] * count for count in range(1, num_rows + 1)]
+    filled = [seconds[0]]
+    for index in range(1, len(rows)):
+        low, high = rows[index - 1], rows[index]
+        slope = (seconds[index] - seconds[index - 1]) / (high - low)
+        last = max(high, num_rows) if index == len(rows) - 1 else high
+        filled.extend([seconds[index - 1] + slope * (count - low) for count in range(low + 1, last + 1)])
+    return filled[:num_rows]

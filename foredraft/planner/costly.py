@@ -134,9 +134,11 @@ class CostlyPlan:
         """How much a chosen drafter is to draft: up to where the next token is not worth its step."""
         assert self._offer is not None
         probing = self._offer.num_tokens == NUM_PROBE_TOKENS and self._offer.value == 0.0
-        step_s = self._step_costs[drafter.name].step_s(len(requests)) / len(requests)
-        by_rows = self._cost.by_rows()
-        row_s = (by_rows[9] - by_rows[1]) / 8
+        num_requests, length = len(requests), self._offer.num_tokens
+        step_s = self._step_costs[drafter.name].step_s(num_requests) / num_requests
+        by_rows = self._cost.by_rows(num_requests * (length + 2))
+        # What one row more costs where trees are as large as they are expected to become.
+        row_s = (by_rows[num_requests * (length + 2)] - by_rows[num_requests * (length + 1)]) / num_requests
         budgets = []
         for request, most in zip(requests, rooms, strict=True):
             survival = self._survival(drafter.name, request)
