@@ -190,9 +190,9 @@ def run(
 
 
 def result(request: Request) -> tuple[object, ...]:
-    """What must not depend on drafting: tokens, text, why it ended, usage."""
+    """What must not depend on drafting: tokens, text, why it ended, usage, log-probabilities."""
     done = request.completion(methods=["x"], load_s=0.0)
-    return done.token_ids, done.text, done.finish_reason, done.usage
+    return done.token_ids, done.text, done.finish_reason, done.usage, done.choices, done.prompt_logprobs
 
 
 def output(request: Request) -> list[int]:

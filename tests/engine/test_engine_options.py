@@ -1,0 +1,356 @@
+"""Every option, under every way of drafting, is what plain decoding makes of it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from helpers.engines import make_engine, output, result, run, submit, table_decoder, tiny_tokenizer
+
+from foredraft.drafters.base import Drafter
+from foredraft.drafters.lookup import LookupDrafter
+from foredraft.engine import Request, completion_of
+from foredraft.errors import ForedraftError, OptionError
+from foredraft.sampling import ProcessorFactory, SamplingParams, pick
+from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
+
+V = 48
+END = 7
+TOKENIZER = tiny_tokenizer(end_ids=(END,))
+MODEL = TableModel(2, V, seed=12, scale=1.5)
+PROMPT = [40, 41, 40, 41, 33, 34, 40, 41]
+
+OPTIONS: list[dict] = [
+    {},
+    {"repetition_penalty": 1.3},
+    {"repetition_penalty": 0.8},
+    {"presence_penalty": 1.5},
+    {"frequency_penalty": 1.1},
+    {"frequency_penalty": -0.7},
+    {"dry_multiplier": 2.0},
+    {"dry_multiplier": 2.0, "dry_base": 1.2, "dry_allowed_length": 1, "dry_sequence_breakers": ["!"], "dry_range": 9},
+    {"logit_bias": {3: 4.0, END: 2.5, 5: -100}},
+    {"bad_words": ["(", ")(", "#$%", "\x05"]},
+    {"min_tokens": 9, "logit_bias": {END: 6.0}},
+    {"stop_token_ids": [11, 12, 13]},
+    {"stop": ["(", "*+", "#"], "include_stop_str_in_output": True},
+    {"ignore_eos": True},
+    {"typical_p": 0.4},
+    {"top_k": 3, "typical_p": 0.8, "top_p": 0.9, "min_p": 0.02},
+    {"logprobs": 0},
+    {"logprobs": 5, "prompt_logprobs": 3, "echo": True},
+    {
+        "repetition_penalty": 1.2,
+        "presence_penalty": 0.4,
+        "frequency_penalty": 0.3,
+        "dry_multiplier": 1.0,
+        "logit_bias": {9: 2.0},
+        "bad_words": ["!", "(%"],
+        "min_tokens": 4,
+        "typical_p": 0.95,
+        "top_k": 20,
+        "top_p": 0.95,
+        "min_p": 0.01,
+        "stop": ["&'"],
+        "logprobs": 2,
+    },
+]
+KINDS = ["lookup", "oracle", "wrong", "scripted", "dist", "self", "wide"]
+
+
+def drafter_of(kind: str, said: Sequence[int]) -> Drafter:
+    random = np.random.default_rng(5)
+    script = [random.integers(-1, V + 3, size=random.integers(6)).tolist() for _ in range(30)]
+    return {
+        "lookup": LookupDrafter,
+        "oracle": lambda: OracleDrafter([*said, 1, 2, 3, 4, 5, 6, 7, 8]),
+        "wrong": lambda: WrongDrafter(MODEL),
+        "scripted": lambda: ScriptedDrafter(script, obey_budget=False),
+        "dist": lambda: DistDrafter(TableModel(2, V, seed=99), (1, 1, 1)),
+        "self": lambda: DistDrafter(MODEL, (1,) * 6),
+        "wide": lambda: DistDrafter(MODEL, (3, 2, 1)),
+    }[kind]()
+
+
+def answered(params: SamplingParams, drafter: Drafter | None = None, *, budget: int = 6, choice: int = 0) -> Request:
+    decoder, _ = table_decoder(MODEL)
+    engine = make_engine(decoder, drafter, num_draft_tokens=budget, tokenizer=TOKENIZER)
+    request = engine.prepare(PROMPT, params, choice=choice)
+    engine.submit(request)
+    while not engine.advance(request):
+        pass
+    assert decoder.cache.pool.num_used == 0
+    return request
+
+
+def by_hand(params: SamplingParams, *, choice: int = 0) -> list[int]:
+    """Plain decoding with processors that are made anew for every token, and the reference choice."""
+    factory = ProcessorFactory(TOKENIZER, V)
+    ends = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else {END})
+    said: list[int] = []
+    while len(said) < (params.max_tokens or 0) and (not said or said[-1] not in ends):
+        tokens = [*PROMPT, *said]
+        processors = factory.make(params, PROMPT, ends)
+        row = MODEL.logits(tokens) if processors is None else processors.apply(MODEL.logits(tokens), tokens, (), None)
+        said.append(
+            pick(
+                row,
+                temperature=params.temperature,
+                top_k=params.top_k,
+                top_p=params.top_p,
+                min_p=params.min_p,
+                noise=(params.seed or 0, choice, len(tokens)),
+            )
+        )
+    return said
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "none")
+def test_every_option_with_every_drafter(options: dict, temperature: float) -> None:
+    """Kind: an option is dropped, or applied to the wrong row, once drafts are verified: penalties of a batch, masks
+    one row too many, log-probabilities that are missing or belong to the draft."""
+    params = SamplingParams(max_tokens=30, temperature=temperature, seed=3, **options)
+    choice = 2 if temperature else 0
+    expected = answered(params, choice=choice)
+    said = by_hand(params, choice=choice)
+    assert output(expected) == said[: expected.num_output_tokens]
+    assert params.stop or output(expected) == said
+    drafts = 0
+    for kind in KINDS:
+        for budget in (1, 6):
+            found = answered(params, drafter_of(kind, said), budget=budget, choice=choice)
+            assert result(found) == result(expected), (kind, budget)
+            drafts += found.counts.num_accepted_tokens
+    assert drafts > 0
+
+
+def test_a_self_drafter_is_right_under_every_option() -> None:
+    """Kind: the drafter samples outside of what the options allow, so its drafts are sure to be rejected."""
+    for options in OPTIONS:
+        for temperature in (0.0, 0.9):
+            params = SamplingParams(max_tokens=30, temperature=temperature, seed=3, **options)
+            counts = answered(params, drafter_of("self", [])).counts
+            # What lies beyond the end of the text is drafted, but not kept.
+            assert counts.num_accepted_tokens >= counts.num_draft_tokens - 6
+
+
+def test_together_as_alone() -> None:
+    """Kind: rows of neighbours with and without options, with and without drafts, are mixed up."""
+    params = [
+        SamplingParams(max_tokens=20, temperature=t, seed=seed, **options)
+        for seed, options in enumerate(OPTIONS)
+        for t in (0.0, 1.1)
+    ]
+    random = np.random.default_rng(0)
+    script = {i: [random.integers(V, size=random.integers(5)).tolist() for _ in range(20)] for i in range(0, 90, 2)}
+    decoder, _ = table_decoder(MODEL)
+    together = run(make_engine(decoder, ScriptedDrafter(script), tokenizer=TOKENIZER), [PROMPT] * len(params), params)
+    assert [result(request) for request in together] == [result(answered(own)) for own in params]
+
+
+# --- single kinds ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num", range(1, 10))
+def test_min_tokens_holds_to_the_token(num: int) -> None:
+    """Kind: the end token is masked on one draft row too many or too few; a neighbour without drafts shifts rows."""
+    params = SamplingParams(max_tokens=30, min_tokens=num, logit_bias={END: 100})  # the end is the likeliest everywhere
+    for drafter in (None, DistDrafter(MODEL, (1,) * 4), ScriptedDrafter([[END] * 4] * 20)):
+        decoder, _ = table_decoder(MODEL)
+        engine = make_engine(decoder, drafter, tokenizer=TOKENIZER)
+        free = SamplingParams(max_tokens=12, seed=1, temperature=1.0, ignore_eos=True)
+        one, other = run(engine, [PROMPT, PROMPT[:3]], [params, free])
+        assert one.num_output_tokens == num + 1
+        assert output(one)[-1] == END
+        assert END not in output(one)[:-1]
+        assert output(other) == MODEL.generate(PROMPT[:3], free, 12)
+
+
+def test_min_tokens_holds_back_stop_strings() -> None:
+    said = output(answered(SamplingParams(max_tokens=20, ignore_eos=True)))
+    text = [TOKENIZER.decode([token], at_start=False) for token in said]
+    first = next(i for i, piece in enumerate(text) if piece)
+    stop = text[first]
+    again = [i for i, piece in enumerate(text) if piece == stop]
+    for least in (first, first + 1):
+        params = SamplingParams(max_tokens=20, ignore_eos=True, stop=stop, min_tokens=least)
+        expected = [i for i in again if i >= least]
+        for drafter in (None, OracleDrafter(said)):
+            found = answered(params, drafter)
+            assert found.num_output_tokens == (expected[0] + 1 if expected else 20)
+
+
+def test_a_penalty_breaks_a_loop() -> None:
+    """Kind: a penalty is ignored with drafts, so that a looping model loops for ever."""
+    model = TableModel(1, V, seed=3, scale=0.5)
+    decoder, _ = table_decoder(model)
+    looping = output(run(make_engine(decoder, LookupDrafter()), [[1]], SamplingParams(max_tokens=60))[0])
+    assert looping[-20:] in (looping[-20 - k : -k] for k in range(1, 20))
+    for options in ({"repetition_penalty": 1.8}, {"presence_penalty": 2.0}, {"dry_multiplier": 5.0}):
+        params = SamplingParams(max_tokens=60, **options)
+        plain = output(run(make_engine(decoder), [[1]], params)[0])
+        assert len(set(plain)) > 2 * len(set(looping))
+        assert output(run(make_engine(decoder, LookupDrafter(), num_draft_tokens=8), [[1]], params)[0]) == plain
+
+
+def test_logprobs_are_the_models_own() -> None:
+    """Kind: log-probabilities are empty, 0, of the draft or of the filtered distribution."""
+    params = SamplingParams(max_tokens=25, temperature=0.9, seed=3, top_k=4, repetition_penalty=1.5, logprobs=3)
+    request = answered(params, DistDrafter(MODEL, (2, 2)))
+    assert request.counts.num_accepted_tokens > 0
+    tokens = [*PROMPT, *output(request)]
+    assert request.logprobs is not None
+    assert len(request.logprobs) == request.num_output_tokens
+    for place, found in enumerate(request.logprobs, start=len(PROMPT)):
+        probs = MODEL.probs(tokens[:place], SamplingParams(temperature=1.0))
+        assert found.token_id == tokens[place]
+        assert found.logprob == pytest.approx(np.log(probs[tokens[place]]), abs=1e-9)
+        best = sorted(range(V), key=lambda token: (-probs[token], token))[:3]
+        assert [token for token, _ in found.top] == best
+        assert [logprob for _, logprob in found.top] == pytest.approx(np.log(probs[best]).tolist(), abs=1e-9)
+    assert request.cumulative_logprob == pytest.approx(sum(found.logprob for found in request.logprobs))
+
+
+def test_prompt_logprobs_are_there_whatever_is_cached() -> None:
+    """Kind: a prompt found in the cache has no log-probabilities; or those of the chunks are shifted."""
+    decoder, _ = table_decoder(MODEL)
+    engine = make_engine(decoder, LookupDrafter(), tokenizer=TOKENIZER)
+    prompt = [*range(40), *PROMPT, *range(40)]
+    params = SamplingParams(max_tokens=3, prompt_logprobs=2)
+    first, again, plain = run(engine, [prompt, prompt, prompt], [params, params, SamplingParams(max_tokens=3)])
+    assert result(first) == result(again)
+    assert first.prompt_logprobs is not None
+    assert plain.prompt_logprobs is None
+    assert output(plain) == output(first)
+    assert [found.token_id for found in first.prompt_logprobs.tokens] == prompt[1:]
+    for place, found in enumerate(first.prompt_logprobs.tokens, start=1):
+        probs = MODEL.probs(prompt[:place], SamplingParams(temperature=1.0))
+        assert found.logprob == pytest.approx(np.log(probs[prompt[place]]), abs=1e-9)
+        assert found.top[0] == (int(probs.argmax()), pytest.approx(np.log(probs.max()), abs=1e-9))
+    assert run(engine, [[3]], params)[0].prompt_logprobs.tokens == ()  # type: ignore[union-attr]
+
+
+def test_several_answers_share_their_prompt() -> None:
+    """Kind: n answers read the prompt n times, or share their noise."""
+    prompt = [*range(40), *range(5)]
+    params = SamplingParams(max_tokens=12, temperature=1.0, seed=8, n=4, logprobs=1, ignore_eos=True)
+    decoder, forward = table_decoder(MODEL)
+    engine = make_engine(decoder, DistDrafter(MODEL), tokenizer=TOKENIZER)
+    requests = [engine.prepare(prompt, params, choice=choice) for choice in range(4)]
+    for request in requests:
+        engine.submit(request)
+    while engine.has_work:
+        engine.step()
+    assert [request.num_cached_prompt_tokens for request in requests] == [0, 32, 32, 32]
+    for choice, request in enumerate(requests):
+        assert output(request) == MODEL.generate(prompt, params, 12, choice=choice)
+    done = completion_of(requests, methods=["dist"], load_s=0.0)
+    assert [choice.index for choice in done.choices] == [0, 1, 2, 3]
+    assert (done.text, done.token_ids, done.logprobs) == (
+        done.choices[0].text,
+        done.choices[0].token_ids,
+        done.choices[0].logprobs,
+    )
+    assert done.usage.completion_tokens == sum(len(choice.token_ids) for choice in done.choices) == 48
+    assert done.usage.prompt_tokens == len(prompt)
+    assert done.timings.num_prompt_tokens == (len(prompt) - 1) + 3 * (len(prompt) - 1 - 32)
+    spec = done.speculation
+    assert spec.num_emitted_tokens == spec.num_accepted_tokens + spec.num_rounds  # no answer ended in a draft
+    assert sum(spec.accepted_per_position) == spec.num_accepted_tokens
+    assert decoder.cache.pool.num_used == 0
+
+
+def test_the_best_answers_come_first() -> None:
+    params = SamplingParams(max_tokens=6, temperature=1.5, seed=8, n=2, best_of=6, ignore_eos=True)
+    decoder, _ = table_decoder(MODEL)
+    engine = make_engine(decoder, tokenizer=TOKENIZER)
+    requests = [submit_choice(engine, params, choice) for choice in range(6)]
+    while engine.has_work:
+        engine.step()
+    done = completion_of(requests, methods=["none"], load_s=0.0)
+
+    def log_probability(said: Sequence[int]) -> float:
+        tokens = [*PROMPT, *said]
+        places = range(len(PROMPT), len(tokens))
+        return sum(np.log(MODEL.probs(tokens[:i], SamplingParams(temperature=1.0))[tokens[i]]) for i in places)
+
+    ranked = sorted((output(request) for request in requests), key=log_probability, reverse=True)
+    assert [list(choice.token_ids) for choice in done.choices] == ranked[:2]
+    assert [choice.index for choice in done.choices] == [0, 1]
+    assert done.logprobs is None  # not asked for
+    assert done.cumulative_logprob == pytest.approx(log_probability(ranked[0]))
+    assert done.usage.completion_tokens == 36
+
+
+def submit_choice(engine: object, params: SamplingParams, choice: int) -> Request:
+    request = engine.prepare(PROMPT, params, choice=choice)  # type: ignore[attr-defined]
+    engine.submit(request)  # type: ignore[attr-defined]
+    return request
+
+
+# --- what cannot be done -----------------------------------------------------------------------------------------
+
+
+def test_a_request_without_a_token_to_choose_fails_alone() -> None:
+    """Kind: one request's options leave no token, and all requests of the round are lost."""
+    model = TableModel(2, V, one_hot=True)
+    decoder, _ = table_decoder(model)
+    engine = make_engine(decoder, LookupDrafter(), tokenizer=TOKENIZER)
+    fourth = model.generate(PROMPT, SamplingParams(), 4)[3]
+    text = TOKENIZER.token_bytes(fourth).decode()
+    free = SamplingParams(max_tokens=20, ignore_eos=True)
+    banned = SamplingParams(max_tokens=20, ignore_eos=True, bad_words=(text,))
+    first, bad, last = (submit(engine, PROMPT, own) for own in (free, banned, free))
+    with pytest.raises(OptionError, match="leave no token to choose"):
+        while not engine.advance(bad):
+            pass
+    with pytest.raises(OptionError, match="leave no token to choose"):
+        engine.advance(bad)
+    for request in (first, last):
+        while not engine.advance(request):
+            pass
+        assert output(request) == model.generate(PROMPT, SamplingParams(), 20)
+    assert not engine.has_work
+    assert decoder.cache.pool.num_used == 0
+
+
+def test_numbers_that_are_none_in_one_row_fail_alone() -> None:
+    """Kind: NaN in the logits of one request takes the whole round with it."""
+
+    class Partly(TableModel):
+        def logits(self, tokens: Sequence[int]) -> np.ndarray:
+            row = super().logits(tokens)
+            return np.full_like(row, np.nan) if tokens[-1] == 5 else row
+
+    decoder, _ = table_decoder(Partly(1, V, seed=2, one_hot=True))
+    engine = make_engine(decoder, tokenizer=TOKENIZER)
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    bad, sound = submit(engine, [1, 5], params), submit(engine, [1, 2], params)
+    engine.step()
+    engine.step()
+    while not engine.advance(sound):
+        pass
+    with pytest.raises(ForedraftError, match="not a number"):
+        engine.advance(bad)
+    assert decoder.cache.pool.num_used == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"stop_token_ids": [3, V]}, f"--stop-token-ids token {V} is outside the vocabulary of {V}"),
+        ({"logit_bias": {V + 5: 1.0}}, f"--logit-bias token {V + 5} is outside the vocabulary of {V}"),
+        ({"regex": "("}, "--regex cannot be used: "),
+        ({"json_schema": {"type": "objekt"}}, "--json-schema cannot be used: "),
+        ({"grammar": "root ::= nothing"}, "--grammar cannot be used: "),
+        ({"grammar": "start: nothing"}, "--grammar cannot be used: "),
+    ],
+)
+def test_what_depends_on_the_model_is_refused_before_anything_runs(options: dict, line: str) -> None:
+    decoder, forward = table_decoder(MODEL)
+    engine = make_engine(decoder, tokenizer=TOKENIZER)
+    with pytest.raises(OptionError) as refused:
+        engine.prepare(PROMPT, SamplingParams(**options))
+    assert str(refused.value).startswith(line)
+    assert "\n" not in str(refused.value)
+    assert forward.num_passes == 0
