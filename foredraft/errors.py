@@ -34,9 +34,5 @@ class DownloadError(UserError):
     """A model could not be fetched whole."""
 
 
-class VocabularyMismatchError(UserError):
-    """A drafter's vocabulary differs from the target's."""
-
-
 class DrafterError(UserError):
     """A drafter that the user brought failed, or proposed what no drafter may propose."""

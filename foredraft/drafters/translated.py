@@ -96,7 +96,7 @@ class TranslatedDrafter:
     """
 
     def __init__(self, drafter: ReadingDrafter, *, target: Tokenizer, own: Tokenizer) -> None:
-        self.name = drafter.name
+        self.name = f"{drafter.name} (another tokenizer)"
         self.free = False
         self._drafter = drafter
         self._target, self._own = target, own
