@@ -21,8 +21,9 @@ class Budget:
     """How much to draft for one request in one round.
 
     num_tokens: most drafted tokens.
-    min_survival: a token that is less likely than this to lie on the accepted path is not worth its cost. A drafter
-    each of whose tokens costs time stops there; others may propose it, and the planner leaves it out.
+    min_survival: where a token is less likely than this to lie on the accepted path, a further one behind it is not
+    worth its cost. A drafter each of whose tokens costs time stops there: it still proposes the token, which is paid
+    for, and the planner leaves it out if it is not worth verifying. Drafters whose tokens are free may go on.
     chance: from a drafter's confidence in a token, and the token's depth below the root (1 for a child of the root),
     to the chance that the token is right given that its parent is. What was learned of the drafter; by default its
     word is taken.

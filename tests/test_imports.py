@@ -14,7 +14,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(layer.split())
     for layer in (
         "cli",
-        "server bench training inspect check",
+        "server bench training inspect check tune",
         "llm",
         "engine",
         "round",

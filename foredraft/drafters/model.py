@@ -117,8 +117,7 @@ class _Growing:
             survival, depth = self.candidates[source].survival, self.candidates[source].depth + 1
         for token, name, confidence, draft_probs_V in choices:
             survives = survival * self.budget.chance(confidence, depth)
-            if survives >= self.budget.min_survival:
-                self.candidates.append(_Candidate(token, name, source, confidence, survives, depth, draft_probs_V))
+            self.candidates.append(_Candidate(token, name, source, confidence, survives, depth, draft_probs_V))
 
     def best(self, number: int) -> list[int]:
         """The candidates most likely to be accepted, best first; none before its parent."""
@@ -138,6 +137,8 @@ class _Growing:
 
     def _may_grow(self, index: int) -> bool:
         candidate = self.candidates[index]
+        if candidate.survival < self.budget.min_survival:
+            return False
         return not candidate.expanded and candidate.name not in self.end_ids and candidate.depth < self.max_depth
 
     def tree(self) -> DraftTree:

@@ -2,6 +2,15 @@
 drafters."""
 
 from foredraft.testing.drafters import DistDrafter, OracleDrafter, ScriptedDrafter, WrongDrafter
+from foredraft.testing.synthetic import SimulatedClock, SyntheticDrafter
 from foredraft.testing.table_model import TableModel
 
-__all__ = ["DistDrafter", "OracleDrafter", "ScriptedDrafter", "TableModel", "WrongDrafter"]
+__all__ = [
+    "DistDrafter",
+    "OracleDrafter",
+    "ScriptedDrafter",
+    "SimulatedClock",
+    "SyntheticDrafter",
+    "TableModel",
+    "WrongDrafter",
+]

@@ -82,14 +82,16 @@ def test_confidence_is_the_probability() -> None:
         sequence.append(token)
 
 
-def test_a_chain_ends_before_an_unlikely_token() -> None:
-    decoder, _ = table_decoder(MODEL)
+def test_a_chain_ends_with_an_unlikely_token() -> None:
+    decoder, forward = table_decoder(MODEL)
     drafter = ModelDrafter(decoder, vocab_size=V)
     view = View([1, 2, 3])
     whole = one(drafter, view, 6)
     survival = [math.prod(whole.confidence[: node + 1]) for node in range(whole.num_nodes)]
     for bound, kept in [(survival[3] + 1e-9, 3), (survival[3] - 1e-9, 4), (1.0, 1)]:
-        assert one(drafter, view, Budget(6, min_survival=bound)).tokens == whole.tokens[:kept]
+        forward.num_passes = 0
+        assert one(drafter, view, Budget(6, min_survival=bound)).tokens == whole.tokens[: kept + 1]
+        assert forward.num_passes == kept  # no pass for a token that is then not proposed
 
 
 def test_what_was_learned_of_the_drafter_counts_instead_of_its_word() -> None:
@@ -101,9 +103,9 @@ def test_what_was_learned_of_the_drafter_counts_instead_of_its_word() -> None:
         return 0.9
 
     tree = one(ModelDrafter(decoder, vocab_size=V), View([1, 2, 3]), Budget(6, 0.9**3 - 1e-9, chance))
-    assert tree.num_draft_tokens == 3
+    assert tree.num_draft_tokens == 4
     assert [depth for _, depth in asked] == [1, 2, 3, 4]
-    assert [confidence for confidence, _ in asked[:3]] == list(tree.confidence[1:])
+    assert [confidence for confidence, _ in asked] == list(tree.confidence[1:])
 
 
 def test_one_pass_a_token_and_one_for_a_prompt() -> None:
