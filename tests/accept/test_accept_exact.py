@@ -1,4 +1,4 @@
-"""The rules that are equal in distribution, integrated exactly: every draw of the drafter, every decision of the rule."""
+"""The rules that are equal in distribution, integrated exactly: all draws, all decisions."""
 
 import itertools
 from collections import defaultdict

@@ -1,0 +1,213 @@
+"""The rules in real rounds: many tokens of a table whose distribution is known, drafted by a table that is another."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from helpers.engines import make_engine, output, run, table_decoder
+
+from foredraft.accept import make_rule
+from foredraft.drafters.base import Drafter
+from foredraft.drafters.model import ModelDrafter
+from foredraft.engine import Request
+from foredraft.sampling import SamplingParams
+from foredraft.sampling.uniforms import Stream, draw_index, uniform
+from foredraft.testing import DistDrafter, ScriptedDrafter, TableModel, WrongDrafter
+from foredraft.tree import DraftTree
+
+V = 5
+TARGET = TableModel(1, V, seed=6, scale=0.8)
+OTHER = TableModel(1, V, seed=7, scale=0.8)
+PROMPT = [0, 1, 2]
+NUM_REQUESTS, NUM_TOKENS = 25, 500
+PLAIN = SamplingParams(temperature=1.0)
+NUCLEUS = SamplingParams(temperature=0.8, top_p=0.9)
+
+
+def sampled(
+    rule: str,
+    drafter: Drafter,
+    *,
+    params: SamplingParams = PLAIN,
+    first_seed: int = 0,
+    num_requests: int = NUM_REQUESTS,
+) -> list[Request]:
+    """Requests with seeds of their own, all to their ends."""
+    decoder, _ = table_decoder(TARGET, length=NUM_TOKENS + len(PROMPT))
+    engine = make_engine(decoder, drafter, rule=make_rule(rule), max_running=20, num_draft_tokens=6)
+    several = [
+        SamplingParams(
+            temperature=params.temperature, top_p=params.top_p, seed=seed, max_tokens=NUM_TOKENS, ignore_eos=True
+        )
+        for seed in range(first_seed, first_seed + num_requests)
+    ]
+    return run(engine, [PROMPT] * num_requests, several)
+
+
+def deviation(outputs: Sequence[Sequence[int]], params: SamplingParams) -> float:
+    """How far the tokens, each after the token before it, are from the exact distribution, in standard deviations."""
+    counts = np.zeros((V, V))
+    for tokens in outputs:
+        np.add.at(counts, ([PROMPT[-1], *tokens[:-1]], tokens), 1)
+    exact = np.stack([TARGET.probs([token], params) for token in range(V)])
+    assert counts[exact == 0].sum() == 0
+    expected = exact * counts.sum(axis=1, keepdims=True)
+    likely = expected >= 5
+    statistic = ((counts - expected)[likely] ** 2 / expected[likely]).sum()
+    freedom = int(np.count_nonzero(likely) - likely.any(axis=1).sum())
+    spread = 2 / (9 * freedom)  # Wilson and Hilferty: the cube root is nearly normal
+    return float((math.cbrt(statistic / freedom) - (1 - spread)) / math.sqrt(spread))
+
+
+@pytest.mark.parametrize(
+    ("rule", "shape", "params"),
+    [("rejection", (1,) * 3, PLAIN), ("block", (1,) * 3, PLAIN), ("tree", (2, 2), PLAIN), ("tree", (3, 1), NUCLEUS)],
+)
+def test_tokens_have_the_target_s_distribution(rule: str, shape: tuple[int, ...], params: SamplingParams) -> None:
+    """Kind: drafting biases the text. 50,000 tokens in all; the next test shows that a part of them would do."""
+    drafter = DistDrafter(OTHER, shape, drawing="independent")
+    requests = sampled(rule, drafter, params=params)
+    assert deviation([output(request) for request in requests], params) < 4
+    accepted = sum(request.counts.num_accepted_tokens for request in requests)
+    assert accepted > 0.3 * sum(request.counts.num_rounds for request in requests)
+
+
+class Argmax(DistDrafter):
+    """Wrong on purpose: proposes the likeliest token and says that it was drawn."""
+
+    def _children(self, request, path, num_children, *, first_event):
+        probs = self._model.probs([*request.tokens, *path], request.params)
+        return [(int(probs.argmax()), probs)]
+
+
+class Uniform(DistDrafter):
+    """Wrong on purpose: draws from one distribution and names another."""
+
+    def _children(self, request, path, num_children, *, first_event):
+        drawn = super()._children(request, path, num_children, first_event=first_event)
+        return [(token, np.full(V, 1 / V)) for token, _ in drawn]
+
+
+class Pruned(DistDrafter):
+    """Wrong on purpose, as a planner would be that goes by the confidence in what was drawn: drops unlikely tokens."""
+
+    def draft(self, request, budget):
+        tree = super().draft(request, budget)
+        return tree if not budget or tree.draft_probs[1][tree.tokens[1]] > 0.25 else DraftTree.chain(tree.tokens[0])
+
+
+class OneNumber(DistDrafter):
+    """Wrong on purpose: draws with the numbers that the rule decides by."""
+
+    def _children(self, request, path, num_children, *, first_event):
+        probs = self._model.probs([*request.tokens, *path], request.params)
+        u = uniform(Stream.ACCEPT, request.params.seed, 0, len(request.tokens), first_event - 1)
+        return [(draw_index(probs, u), probs)]
+
+
+@pytest.mark.parametrize("wrong", [Argmax, Uniform, Pruned, OneNumber])
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_a_drafter_that_names_a_wrong_distribution_is_found_out(wrong: type[DistDrafter], rule: str) -> None:
+    """The controls: each must fail, or the test above shows nothing."""
+    requests = sampled(rule, wrong(OTHER, (1, 1), drawing="independent"), num_requests=4)
+    assert deviation([output(request) for request in requests], PLAIN) > 6
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    [
+        ScriptedDrafter([[0, 3, 1]] * NUM_TOKENS),
+        DistDrafter(OTHER, (2, 1), drawing="coupled"),
+        DistDrafter(TARGET, (1, 1), drawing="coupled"),
+        WrongDrafter(TARGET),
+    ],
+    ids=["constant", "likeliest after noise", "the target with its noise", "what the target will not say"],
+)
+@pytest.mark.parametrize("rule", ["rejection", "block", "tree"])
+def test_drafts_of_any_origin_are_exact_where_nothing_was_drawn(rule: str, drafter: Drafter) -> None:
+    """Kind: drafts by argmax, lookup, beam search, or with another's noise are judged as draws."""
+    requests = sampled(rule, drafter, first_seed=100, num_requests=2)
+    assert deviation([output(request) for request in requests], PLAIN) < 4
+
+
+class Counting(DistDrafter):
+    """Sums up what the theory says of each draft, and how many were accepted."""
+
+    def __init__(self) -> None:
+        super().__init__(OTHER, (1,), drawing="independent")
+        rows = [[table.probs([token], PLAIN) for token in range(V)] for table in (TARGET, OTHER)]
+        self.chances = np.minimum(*rows).sum(axis=1)
+        self.expected = self.variance = self.accepted = 0.0
+
+    def observe(self, requests, outcomes):
+        for outcome in outcomes:
+            if outcome.num_draft_tokens:
+                chance = self.chances[outcome.tree.tokens[0]]
+                self.expected += chance
+                self.variance += chance * (1 - chance)
+                self.accepted += outcome.num_accepted_tokens
+
+
+def test_rejection_accepts_the_overlap_of_the_two_distributions() -> None:
+    """Kind: greedy drafts and matching of samples lose acceptance as the temperature rises."""
+    drafter = Counting()
+    sampled("rejection", drafter, num_requests=12)
+    assert abs(drafter.accepted - drafter.expected) < 3 * math.sqrt(drafter.variance)
+    assert drafter.variance > 400
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block", "tree"])
+def test_the_same_seed_says_the_same(rule: str) -> None:
+    """Kind: the answer depends on the neighbours in the batch, or on what ran before."""
+    drafter = DistDrafter(OTHER, (1, 1, 1), drawing="independent")
+    several = [output(request) for request in sampled(rule, drafter, num_requests=4)]
+    assert [output(sampled(rule, drafter, first_seed=seed, num_requests=1)[0]) for seed in range(4)] == several
+    assert len({tuple(tokens) for tokens in several}) == 4
+
+
+@pytest.mark.parametrize("rule", ["coupled", "rejection", "block", "tree", "typical"])
+def test_at_temperature_0_every_rule_says_what_plain_decoding_says(rule: str) -> None:
+    """Kind: another rule or another shape of the tree gives another greedy text."""
+    params = SamplingParams(max_tokens=60, ignore_eos=True)
+    plain = TARGET.generate(PROMPT, params, 60)
+    for shape in ((1,), (1, 1, 1, 1), (3,), (2, 2), (3, 1, 1)):
+        decoder, _ = table_decoder(TARGET)
+        engine = make_engine(decoder, DistDrafter(OTHER, shape, drawing="independent"), rule=make_rule(rule))
+        [request] = run(engine, [PROMPT], params)
+        assert output(request) == plain
+        speculation = request.completion(methods=["x"], load_s=0.0, rule=make_rule(rule)).speculation
+        assert (speculation.equality, speculation.lossless, speculation.cost) == ("path", True, None)
+
+
+def test_a_rule_for_chains_uses_the_first_chain_of_a_tree() -> None:
+    for rule in ("rejection", "block"):
+        requests = sampled(rule, DistDrafter(OTHER, (2, 2), drawing="independent"), num_requests=4)
+        assert deviation([output(request) for request in requests], PLAIN) < 4
+        counts = requests[0].counts
+        assert len(counts.accepted_per_position) == 2
+
+
+def test_a_draft_model_draws_and_says_from_what() -> None:
+    """The drafter that users have, with a vocabulary cut short, in chains and in trees."""
+    for rule, num_branches, token_ids in (("rejection", 1, None), ("block", 1, [0, 2, 3]), ("tree", 2, None)):
+        decoder, _ = table_decoder(OTHER if token_ids is None else Shortened(token_ids), length=600)
+        ids = None if token_ids is None else np.array(token_ids, np.int32)
+        drafter = ModelDrafter(decoder, vocab_size=V, token_ids=ids, num_branches=num_branches, draws_over=V)
+        requests = sampled(rule, drafter, num_requests=4)
+        assert deviation([output(request) for request in requests], PLAIN) < 4
+        accepted = sum(request.counts.num_accepted_tokens for request in requests)
+        rounds = sum(request.counts.num_rounds for request in requests)
+        assert accepted > 0.4 * rounds
+
+
+class Shortened(TableModel):
+    """The other table with the logits of some tokens only."""
+
+    def __init__(self, token_ids: list[int]) -> None:
+        super().__init__(1, V, seed=7, scale=0.8)
+        self._token_ids = token_ids
+
+    def logits(self, tokens):
+        row = super().logits(tokens)
+        return np.concatenate([row[self._token_ids], row[: V - len(self._token_ids)]])
