@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from foredraft.drafters import merge_trees
 from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, no_draft
-from foredraft.drafters.merge import merge_trees
 from foredraft.planner.base import Planned, RoundTimes, room
 from foredraft.planner.cost import CostModel
 from foredraft.planner.costly import CostlyPlan, StepCosts
