@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from foredraft import __version__
-from foredraft.drafters import DraftOptions, make_drafter, make_drafters
+from foredraft.drafters import Drafter, DraftOptions, first_with_grammar, make_drafter, make_drafters, with_grammar
 from foredraft.engine import Completion, Engine, Request, completion_of
 from foredraft.errors import OptionError
 from foredraft.kernels.choose import available_cores, choose_kernels
@@ -25,6 +25,7 @@ from foredraft.trace import Header, Sink, TraceWriter
 from foredraft.verify import Verifier
 
 Messages = Sequence[Mapping[str, str]]
+Draft = str | Path | Drafter
 MAX_DRAFT_TOKENS = 64
 MAX_THREADS = 1024
 
@@ -49,10 +50,14 @@ class LLM:
     """A model that answers, with speculation where a drafter is given.
 
     model: a .gguf file, a safetensors folder, a hub id or a built-in name.
-    draft: "auto", "none", "lookup" or a model as above, or several of them in order of preference.
-    num_draft_tokens: most tokens drafted in a round; None: 4 for lookup, 6 for a model, which stops where it is unsure.
+    draft: "auto", "none", a method such as "suffix", a model as above, a drafter of your own (see docs/drafters.md), or
+    a list of these.
+    num_draft_tokens: most tokens drafted in a round, drafted in every round; None: as many as pay.
     draft_vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary,
     32768 of one larger than 65536.
+    num_draft_branches: most tokens that a draft model proposes after each: 1, the default, for chains.
+    draft_memory: texts of earlier requests that "suffix" drafts from: "process", those since the start; "none"; or a
+    file in which they are kept from one start to the next.
     context_length: most tokens of a request; None: what the model was made for.
     threads: of the native kernels; None: all processors of this process.
     kernels: "native" or "reference".
@@ -66,9 +71,11 @@ class LLM:
         self,
         model: str | Path = DEFAULT_MODEL,
         *,
-        draft: str | Path | Sequence[str | Path] = "auto",
+        draft: Draft | Sequence[Draft] = "auto",
         num_draft_tokens: int | None = None,
         draft_vocab_size: int | None = None,
+        num_draft_branches: int = 1,
+        draft_memory: str | Path = "process",
         context_length: int | None = None,
         threads: int | None = None,
         kernels: str = "native",
@@ -81,7 +88,7 @@ class LLM:
                 raise OptionError("--speculative-config cannot be combined with --draft or --num-draft-tokens")
             asked = parse_speculative_config(speculative_config)
             draft, num_draft_tokens = asked.draft, asked.num_draft_tokens
-        names = _drafts(draft, num_draft_tokens)
+        drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory)
         if threads is not None:
             _check_integer("--threads", threads, least=1, most=MAX_THREADS)
         chosen = choose_kernels(kernels, threads=threads)
@@ -92,15 +99,17 @@ class LLM:
         self._calibration_key = _calibration_key(source.path, chosen, threads or available_cores())
         self._settings = {"threads": threads or available_cores(), "kernels": kernels}
         context = _context(context_length, source.config.context_length)
-        self._draft_with(names, num_draft_tokens, draft_vocab_size, context, trace)
+        self._draft_with(drafting, context, trace)
         self._load_s = time.perf_counter() - started
 
     def with_drafts(
         self,
-        draft: str | Path | Sequence[str | Path] = "auto",
+        draft: Draft | Sequence[Draft] = "auto",
         *,
         num_draft_tokens: int | None = None,
         draft_vocab_size: int | None = None,
+        num_draft_branches: int = 1,
+        draft_memory: str | Path = "process",
         trace: str | Path | Sink | None = None,
     ) -> Self:
         """The same model, which is not loaded again, with another way of drafting. Arguments and errors as above.
@@ -108,45 +117,47 @@ class LLM:
         The two share the model's cache, so they must not run at the same time.
         """
         other = copy.copy(self)
-        names = _drafts(draft, num_draft_tokens)
-        other._draft_with(names, num_draft_tokens, draft_vocab_size, self.context_length, trace)
+        drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory)
+        other._draft_with(drafting, self.context_length, trace)
         return other
 
-    def _draft_with(
-        self,
-        names: list[str],
-        num_draft_tokens: int | None,
-        draft_vocab_size: int | None,
-        context_length: int,
-        trace: str | Path | Sink | None,
-    ) -> None:
+    def _draft_with(self, drafting: "_Drafting", context_length: int, trace: str | Path | Sink | None) -> None:
         """Set up all that depends on how is drafted."""
-        options = DraftOptions(self.tokenizer, self.decoder.kernels, draft_vocab_size)
-        self._planner = self._make_planner(names, num_draft_tokens, options)
+        self._planner = self._make_planner(drafting)
         self._engine = Engine(
             Verifier(self.decoder, min(self.tokenizer.vocab_size, self.decoder.config.vocab_size)),
             self._planner,
             self.tokenizer,
             context_length=context_length,
-            trace=None if trace is None else self._opened(trace, names, num_draft_tokens, context_length),
+            trace=None if trace is None else self._opened(trace, drafting, context_length),
         )
 
-    def _make_planner(self, names: list[str], num_draft_tokens: int | None, options: DraftOptions) -> Planner:
+    def _make_planner(self, drafting: "_Drafting") -> Planner:
         """A fixed plan where a number was asked for or nothing is drafted, else one that goes by what pays."""
-        if num_draft_tokens is not None or names == ["none"]:
-            drafter, reason = make_drafter(names, options)
-            return FixedPlanner(drafter, num_draft_tokens or 0, reason=reason)
+        asked = drafting.drafts
+        options = DraftOptions(
+            self.tokenizer,
+            self.decoder.kernels,
+            drafting.vocab_size,
+            memory=drafting.kept,
+            num_branches=drafting.num_branches,
+            decoder=self.decoder,
+        )
+        if drafting.num_draft_tokens is not None or asked == ["none"]:
+            drafter, reason = make_drafter(asked, options)
+            if asked != ["none"]:
+                drafter = first_with_grammar(drafter)
+            return FixedPlanner(drafter, drafting.num_draft_tokens or 0, reason=reason)
         store = CalibrationStore(cache_folder() / "calibration")
-        return make_auto_planner(make_drafters(names, options), self.decoder, store, self._calibration_key)
+        drafters = with_grammar(make_drafters(asked, options))
+        return make_auto_planner(drafters, self.decoder, store, self._calibration_key)
 
-    def _opened(
-        self, trace: str | Path | Sink, names: list[str], num_draft_tokens: int | None, context_length: int
-    ) -> Sink:
+    def _opened(self, trace: str | Path | Sink, drafting: "_Drafting", context_length: int) -> Sink:
         """Where the records of a trace go, the header already written."""
         sink = TraceWriter(trace) if isinstance(trace, str | Path) else trace
         settings = {
-            "draft": [Path(name).name for name in names],
-            "num_draft_tokens": num_draft_tokens,
+            "draft": [Path(one).name if isinstance(one, str) else one.name for one in drafting.drafts],
+            "num_draft_tokens": drafting.num_draft_tokens,
             "context_length": context_length,
         }
         sink(
@@ -165,6 +176,11 @@ class LLM:
     def has_chat_template(self) -> bool:
         """Whether the model says how a conversation is written."""
         return self.tokenizer.chat_template is not None
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Names of the drafters that may be asked."""
+        return self._planner.methods
 
     @property
     def context_length(self) -> int:
@@ -261,18 +277,44 @@ def _check_integer(option: str, value: object, *, least: int, most: int, why: st
         raise OptionError(f"{option} must be an integer from {least} to {most}{why}, got {value!r}")
 
 
-def _drafts(draft: str | Path | Sequence[str | Path], num_draft_tokens: int | None) -> list[str]:
-    """The names asked for, checked with their number before anything is loaded."""
-    if num_draft_tokens is not None:
-        _check_integer("--num-draft-tokens", num_draft_tokens, least=1, most=MAX_DRAFT_TOKENS)
-    return _names(draft)
+@dataclass(frozen=True)
+class _Drafting:
+    """How is to be drafted, as `LLM` takes it. Raises OptionError before anything is loaded."""
+
+    asked: Draft | Sequence[Draft]
+    num_draft_tokens: int | None
+    vocab_size: int | None
+    num_branches: int
+    memory: str | Path
+
+    def __post_init__(self) -> None:
+        if self.num_draft_tokens is not None:
+            _check_integer("--num-draft-tokens", self.num_draft_tokens, least=1, most=MAX_DRAFT_TOKENS)
+        if not isinstance(self.memory, str | Path) or not str(self.memory):
+            raise OptionError(f'--draft-memory must be "process", "none" or a file, got {self.memory!r}')
+        if not isinstance(self.asked, Sequence) and not _is_draft(self.asked):
+            raise OptionError(f"--draft must be a name, a drafter or a list of these, got {self.asked!r}")
+        for one in self.drafts:
+            if not _is_draft(one):
+                raise OptionError(f"--draft must be a name, a drafter or a list of these, got {one!r}")
+
+    @property
+    def drafts(self) -> list[str | Drafter]:
+        """The single names and drafters."""
+        several = self.asked if isinstance(self.asked, Sequence) and not isinstance(self.asked, str) else [self.asked]
+        return [str(one) if isinstance(one, Path) else one for one in several]
+
+    @property
+    def kept(self) -> Path | Literal["process", "none"]:
+        """Where texts of earlier requests are kept, see `DraftOptions`."""
+        if self.memory == "process":
+            return "process"
+        return "none" if self.memory == "none" else Path(self.memory).expanduser()
 
 
-def _names(draft: str | Path | Sequence[str | Path]) -> list[str]:
-    given = [draft] if isinstance(draft, str | Path) else draft
-    if not isinstance(given, Sequence) or not all(isinstance(name, str | Path) for name in given):
-        raise OptionError(f"--draft must be a name or a list of names, got {draft!r}")
-    return [str(name) for name in given]
+def _is_draft(one: object) -> bool:
+    """Whether it may be one: what is missing of a drafter is said where it is made."""
+    return isinstance(one, str | Path) or hasattr(one, "propose")
 
 
 def _texts(prompts: str | Sequence[str]) -> Sequence[str]:

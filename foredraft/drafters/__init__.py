@@ -9,6 +9,7 @@ import numpy as np
 
 from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, RequestView
 from foredraft.drafters.first import FirstDrafter
+from foredraft.drafters.grammar import GrammarDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.merge import MergeDrafter, likeliest_part, merge_trees
 from foredraft.drafters.model import MAX_BRANCHES, ModelDrafter
@@ -33,11 +34,13 @@ __all__ = [
     "Drafter",
     "Outcome",
     "RequestView",
+    "first_with_grammar",
     "is_method",
     "likeliest_part",
     "make_drafter",
     "make_drafters",
     "merge_trees",
+    "with_grammar",
 ]
 
 LARGE_VOCABULARY = 65536
@@ -111,6 +114,16 @@ def make_drafter(asked: Sequence[str | Drafter], options: DraftOptions) -> tuple
     return (drafters[0] if len(drafters) == 1 else FirstDrafter(drafters)), "asked for"
 
 
+def with_grammar(drafters: Sequence[Drafter]) -> list[Drafter]:
+    """The drafters, behind one that drafts what the grammar of a request forces, if it has one."""
+    return [GrammarDrafter(), *drafters]
+
+
+def first_with_grammar(drafter: Drafter) -> Drafter:
+    """One drafter that drafts what the grammar of a request forces, and else leaves it to the one given."""
+    return FirstDrafter(with_grammar([drafter]))
+
+
 def is_method(name: str) -> bool:
     """Whether this names a way of drafting of ours, and so no model."""
     return name == "auto" or name in _METHODS
@@ -129,6 +142,8 @@ _METHODS: Mapping[str, Callable[[DraftOptions], Drafter]] = {
     "recycle": lambda options: RecycleDrafter(),
     "prediction": lambda options: PredictionDrafter(options.target),
 }
+METHODS_WITHOUT_MODEL = tuple(name for name in _METHODS if name != "none")
+"""All that drafts from nothing but texts and the target itself."""
 AUTO = ("prediction", "suffix", "recycle")
 """What "auto" stands for: methods that cost next to nothing. Suffix finds all that lookup does."""
 

@@ -59,8 +59,9 @@ def _speculation(requests: "Sequence[Request]", methods: Sequence[str], rule: Ac
     equality = rule.equality(requests[0].params)
     counts = [request.counts for request in requests]
     positions = zip_longest(*(count.accepted_per_position for count in counts), fillvalue=0)
+    constrained = requests[0].params.constrained
     return Speculation(
-        methods=tuple(methods),
+        methods=tuple(method for method in methods if method != "grammar" or constrained),
         lossless=equality != "none",
         num_rounds=sum(count.num_rounds for count in counts),
         num_draft_tokens=sum(count.num_draft_tokens for count in counts),

@@ -6,6 +6,7 @@ from typing import Any
 
 from foredraft.drafters.base import Drafter
 from foredraft.drafters.first import FirstDrafter
+from foredraft.drafters.grammar import GrammarDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.merge import MergeDrafter
 from foredraft.drafters.model import ModelDrafter
@@ -75,6 +76,11 @@ CASES: dict[str, Case] = {
     "suffix-shared": Case(lambda world: SuffixDrafter(SharedTexts(500)), by_text_alone=False),
     "recycle": Case(lambda world: RecycleDrafter(), by_text_alone=False),
     "prediction": Case(_prediction, by_text_alone=True, params=PREDICTION),
+    "grammar": Case(
+        lambda world: FirstDrafter([GrammarDrafter(), SuffixDrafter()]),
+        by_text_alone=True,
+        params={"regex": "(and then [a-z] the quick brown fox){9}"},
+    ),
     "model": Case(_model, by_text_alone=True),
     "model-other": Case(_other_model, by_text_alone=True),
     "first": Case(lambda world: FirstDrafter([SuffixDrafter(), _other_model(world)]), by_text_alone=True),
