@@ -9,6 +9,8 @@ Source of `typical`: Cai et al., "Medusa: Simple LLM Inference Acceleration Fram
 (2024), section 2.3.1. At temperature 0 it is exact, as there.
 """
 
+import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -88,7 +90,7 @@ def lenient(
             child = max(good, key=lambda one: float(probs_V[tree.tokens[one]]), default=None)
         token = own if child is None else tree.tokens[child]
         plain_V = plain_probs(node)
-        logprob, own_logprob = (float(np.log(plain_V[one])) for one in (token, own))
+        logprob, own_logprob = (math.log(max(plain_V[one], sys.float_info.min)) for one in (token, own))
         choices.append(Choice(token, own, logprob, own_logprob))
         if child is None:
             return Accepted(tuple(path), own, tuple(choices))
