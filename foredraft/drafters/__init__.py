@@ -144,7 +144,7 @@ _METHODS: Mapping[str, Callable[[DraftOptions], Drafter]] = {
 }
 METHODS_WITHOUT_MODEL = tuple(name for name in _METHODS if name != "none")
 """All that drafts from nothing but texts and the target itself."""
-AUTO = ("prediction", "suffix", "recycle")
+AUTO = ("suffix", "recycle", "prediction")
 """What "auto" stands for: methods that cost next to nothing. Suffix finds all that lookup does."""
 
 
