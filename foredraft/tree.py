@@ -23,15 +23,21 @@ class Budget:
     num_tokens: most drafted tokens.
     min_survival: where a token is less likely than this to lie on the accepted path, a further one behind it is not
     worth its cost. A drafter each of whose tokens costs time stops there: it still proposes the token, which is paid
-    for, and the planner leaves it out if it is not worth verifying. Drafters whose tokens are free may go on.
+    for, and the planner leaves it out if it is not worth verifying. Drafters whose tokens are free may go on. A
+    function where that depends on the token's depth.
     chance: from a drafter's confidence in a token, and the token's depth below the root (1 for a child of the root),
     to the chance that the token is right given that its parent is. What was learned of the drafter; by default its
     word is taken.
     """
 
     num_tokens: int
-    min_survival: float = 0.0
+    min_survival: float | Callable[[int], float] = 0.0
     chance: Callable[[float, int], float] = _taken_at_its_word
+
+    def goes_on(self, survival: float, depth: int) -> bool:
+        """Whether to draft behind a token that is so likely to lie on the accepted path, so deep below the root."""
+        least = self.min_survival(depth) if callable(self.min_survival) else self.min_survival
+        return survival >= least
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class _Growing:
 
     def _may_grow(self, index: int) -> bool:
         candidate = self.candidates[index]
-        if candidate.survival < self.budget.min_survival:
+        if not self.budget.goes_on(candidate.survival, candidate.depth):
             return False
         return not candidate.expanded and candidate.name not in self.end_ids and candidate.depth < self.max_depth
 

@@ -32,6 +32,8 @@ GUESS_WEIGHT = 6.0
 FADES = 0.97
 NUM_LENGTHS = 50
 SHORT_ANSWER = 32.0
+MOST_DEMANDED = 0.95
+"""A token that is likelier than this to be accepted is followed by another one, whatever that costs."""
 _READ_ROWS = 64
 
 
@@ -134,19 +136,24 @@ class CostlyPlan:
         """How much a chosen drafter is to draft: up to where the next token is not worth its step."""
         assert self._offer is not None
         probing = self._offer.num_tokens == NUM_PROBE_TOKENS and self._offer.value == 0.0
-        num_requests, length = len(requests), self._offer.num_tokens
-        step_s = self._step_costs[drafter.name].step_s(num_requests) / num_requests
-        by_rows = self._cost.by_rows(num_requests * (length + 2))
-        # What one row more costs where trees are as large as they are expected to become.
-        row_s = (by_rows[num_requests * (length + 2)] - by_rows[num_requests * (length + 1)]) / num_requests
+        if probing:
+            return [Budget(min(most, NUM_PROBE_TOKENS)) for most in rooms]
+        num_requests = len(requests)
+        step_s = self._step_costs[drafter.name].step_s(num_requests)
+        by_rows = self._cost.by_rows(num_requests * (MAX_CHAIN + 2))
+        # Of one token more for each request, behind a token at each depth: its step and its row.
+        costs = [
+            step_s + by_rows[num_requests * (depth + 2)] - by_rows[num_requests * (depth + 1)]
+            for depth in range(MAX_CHAIN + 1)
+        ]
         budgets = []
         for request, most in zip(requests, rooms, strict=True):
-            survival = self._survival(drafter.name, request)
-            least = rate * (step_s + row_s) / max(self._acceptance(drafter.name, request), 0.05)
+            survival, share = self._survival(drafter.name, request), self._acceptance(drafter.name, request)
+            worth = rate / num_requests / max(share, 0.05)
             budgets.append(
                 Budget(
-                    min(most, NUM_PROBE_TOKENS if probing else MAX_CHAIN),
-                    0.0 if probing else min(least, 0.95),
+                    min(most, MAX_CHAIN),
+                    lambda depth, worth=worth: min(worth * costs[depth], MOST_DEMANDED),  # type: ignore[misc]
                     lambda confidence, depth, s=survival, i=request.id: s.chance(i, confidence, depth),  # type: ignore[misc]
                 )
             )

@@ -117,7 +117,7 @@ class SyntheticDrafter(_Double):
             tokens.append(said)
             confidences.append(confidence)
             survival *= budget.chance(confidence, depth)
-            if survival < budget.min_survival:
+            if not budget.goes_on(survival, depth):
                 break
         return DraftTree.chain(request.tokens[-1], tuple(tokens), tuple(confidences))
 
