@@ -1,6 +1,8 @@
 """What the user sees: text on stdout, everything else on stderr."""
 
 import contextlib
+import io
+import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from foredraft.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
@@ -51,6 +54,17 @@ def summary(completion: "Completion") -> str:
     methods = [method for method in speculation.methods if method != "none"]
     parts.append(f"drafter {' + '.join(methods)}" if methods else "no drafter")
     return ", ".join(parts)
+
+
+def rendered(show: "Callable[[Console], None]") -> str:
+    """What `show` prints, for stdout: in colour on a terminal; elsewhere without, and 120 columns wide or $COLUMNS."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    width = None if terminal or os.environ.get("COLUMNS", "").isdigit() else 120
+    text = io.StringIO()
+    show(Console(file=text, force_terminal=terminal, width=width, highlight=False))
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
 class PullDisplay:

@@ -1,13 +1,12 @@
 """`foredraft inspect`: what each round proposed, what was accepted, and why the rest was not."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foredraft.cli import options
-from foredraft.cli.console import note, write
+from foredraft.cli.console import note, rendered, write
 from foredraft.cli.generate import chat_or_text
 from foredraft.cli.inputs import read_prompt
 from foredraft.errors import OptionError
@@ -41,6 +40,7 @@ def inspect(
     draft: options.Draft = None,
     num_draft_tokens: options.NumDraftTokens = None,
     draft_vocab: options.DraftVocab = None,
+    draft_branches: options.DraftBranches = None,
     speculative_config: options.SpeculativeConfig = None,
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
     temperature: options.Temperature = None,
@@ -86,6 +86,7 @@ def inspect(
             draft=draft,
             num_draft_tokens=num_draft_tokens,
             draft_vocab=draft_vocab,
+            draft_branches=draft_branches,
             speculative_config=speculative_config,
             threads=threads,
             context_length=context_length,
@@ -123,26 +124,10 @@ def _sink(trace: "Trace", jsonl: Path | None) -> "Sink":
 
 def _give(trace: "Trace", html: Path | None, *, quiet: bool) -> None:
     from foredraft.bench.files import write_whole
-    from foredraft.inspect import page
+    from foredraft.inspect import page, show
 
-    write(_shown(trace))
+    write(rendered(lambda console: show(trace, console)))
     if html is not None:
         write_whole(html, page(trace))
         if not quiet:
             note(f"wrote {html}")
-
-
-def _shown(trace: "Trace") -> str:
-    """The trace for the terminal, or for a pipe: without colours, and 120 columns wide unless $COLUMNS says else."""
-    import io
-    import os
-
-    from rich.console import Console
-
-    from foredraft.inspect import show
-
-    terminal = sys.stdout.isatty()
-    width = None if terminal or os.environ.get("COLUMNS", "").isdigit() else 120
-    text = io.StringIO()
-    show(trace, Console(file=text, force_terminal=terminal, width=width, highlight=False, soft_wrap=False))
-    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())

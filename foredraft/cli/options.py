@@ -39,6 +39,10 @@ DraftVocab = Annotated[
     int | None,
     typer.Option(metavar="N", help="Frequent tokens a draft model chooses from; 0: all (default: chosen for you)."),
 ]
+DraftBranches = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Most tokens a draft model proposes after each, 1 to 16 (default: 1, a chain)."),
+]
 SpeculativeConfig = Annotated[
     str | None,
     typer.Option(metavar="JSON", help="vLLM's way to say it: method, model, num_speculative_tokens."),
@@ -81,6 +85,7 @@ class EngineOptions:
     draft: list[str] | None
     num_draft_tokens: int | None
     draft_vocab: int | None
+    draft_branches: int | None = None
     speculative_config: str | None
     threads: int | None
     context_length: int | None
@@ -89,6 +94,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         """Raise OptionError before anything is fetched or loaded."""
         at_least_1("--num-draft-tokens", self.num_draft_tokens, hint="; --draft none switches drafting off")
+        at_least_1("--draft-branches", self.draft_branches)
         if self.speculative_config is not None:
             from foredraft.speculative_config import parse_speculative_config
 
@@ -156,6 +162,7 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
         draft=drafts or "auto",
         num_draft_tokens=options.num_draft_tokens,
         draft_vocab_size=options.draft_vocab,
+        num_draft_branches=1 if options.draft_branches is None else options.draft_branches,
         speculative_config=options.speculative_config,
         context_length=options.context_length,
         threads=options.threads,

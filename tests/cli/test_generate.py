@@ -88,6 +88,7 @@ def test_options_that_were_not_given_are_the_librarys_defaults(fake: Run) -> Non
         "draft": "auto",
         "num_draft_tokens": None,
         "draft_vocab_size": None,
+        "num_draft_branches": 1,
         "speculative_config": None,
         "context_length": None,
         "threads": None,
