@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from foredraft import __version__
+from foredraft.accept import COUPLED, AcceptanceRule, make_rule
 from foredraft.drafters import Drafter, DraftOptions, first_with_grammar, make_drafter, make_drafters, with_grammar
 from foredraft.engine import Completion, Engine, Request, completion_of
 from foredraft.errors import OptionError
@@ -58,6 +59,8 @@ class LLM:
     num_draft_branches: most tokens that a draft model proposes after each: 1, the default, for chains.
     draft_memory: texts of earlier requests that "suffix" drafts from: "process", those since the start; "none"; or a
     file in which they are kept from one start to the next.
+    acceptance: which drafted tokens are kept: "coupled", the default, says what plain decoding says; "rejection",
+    "block" and "tree" do so in distribution; "typical" and "threshold" are lossy. See docs/acceptance.md.
     context_length: most tokens of a request; None: what the model was made for.
     threads: of the native kernels; None: all processors of this process.
     kernels: "native" or "reference".
@@ -76,6 +79,7 @@ class LLM:
         draft_vocab_size: int | None = None,
         num_draft_branches: int = 1,
         draft_memory: str | Path = "process",
+        acceptance: str = "coupled",
         context_length: int | None = None,
         threads: int | None = None,
         kernels: str = "native",
@@ -88,7 +92,7 @@ class LLM:
                 raise OptionError("--speculative-config cannot be combined with --draft or --num-draft-tokens")
             asked = parse_speculative_config(speculative_config)
             draft, num_draft_tokens = asked.draft, asked.num_draft_tokens
-        drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory)
+        drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory, acceptance)
         if threads is not None:
             _check_integer("--threads", threads, least=1, most=MAX_THREADS)
         chosen = choose_kernels(kernels, threads=threads)
@@ -110,6 +114,7 @@ class LLM:
         draft_vocab_size: int | None = None,
         num_draft_branches: int = 1,
         draft_memory: str | Path = "process",
+        acceptance: str = "coupled",
         trace: str | Path | Sink | None = None,
     ) -> Self:
         """The same model, which is not loaded again, with another way of drafting. Arguments and errors as above.
@@ -117,22 +122,25 @@ class LLM:
         The two share the model's cache, so they must not run at the same time.
         """
         other = copy.copy(self)
-        drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory)
+        drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory, acceptance)
         other._draft_with(drafting, self.context_length, trace)
         return other
 
     def _draft_with(self, drafting: "_Drafting", context_length: int, trace: str | Path | Sink | None) -> None:
         """Set up all that depends on how is drafted."""
-        self._planner = self._make_planner(drafting)
+        self._rule = drafting.rule
+        verifier = Verifier(self.decoder, min(self.tokenizer.vocab_size, self.decoder.config.vocab_size))
+        self._planner = self._make_planner(drafting, verifier.vocab_size)
         self._engine = Engine(
-            Verifier(self.decoder, min(self.tokenizer.vocab_size, self.decoder.config.vocab_size)),
+            verifier,
             self._planner,
             self.tokenizer,
             context_length=context_length,
+            rule=self._rule,
             trace=None if trace is None else self._opened(trace, drafting, context_length),
         )
 
-    def _make_planner(self, drafting: "_Drafting") -> Planner:
+    def _make_planner(self, drafting: "_Drafting", vocab_size: int) -> Planner:
         """A fixed plan where a number was asked for or nothing is drafted, else one that goes by what pays."""
         asked = drafting.drafts
         options = DraftOptions(
@@ -142,6 +150,7 @@ class LLM:
             memory=drafting.kept,
             num_branches=drafting.num_branches,
             decoder=self.decoder,
+            draws_over=vocab_size if drafting.rule.needs_draws else None,
         )
         if drafting.num_draft_tokens is not None or asked == ["none"]:
             drafter, reason = make_drafter(asked, options)
@@ -159,6 +168,7 @@ class LLM:
             "draft": [Path(one).name if isinstance(one, str) else one.name for one in drafting.drafts],
             "num_draft_tokens": drafting.num_draft_tokens,
             "context_length": context_length,
+            "acceptance": self._rule.name,
         }
         sink(
             Header(
@@ -261,7 +271,7 @@ class LLM:
         return [self._completion(several) for several in answers]
 
     def _completion(self, requests: Sequence[Request]) -> Completion:
-        return completion_of(requests, methods=self._planner.methods, load_s=self._load_s)
+        return completion_of(requests, methods=self._planner.methods, load_s=self._load_s, rule=self._rule)
 
     def _encode_chat(self, messages: Messages, params: SamplingParams) -> list[int]:
         if isinstance(params, SamplingParams) and params.echo:
@@ -286,6 +296,7 @@ class _Drafting:
     vocab_size: int | None
     num_branches: int
     memory: str | Path
+    acceptance: str
 
     def __post_init__(self) -> None:
         if self.num_draft_tokens is not None:
@@ -297,6 +308,26 @@ class _Drafting:
         for one in self.drafts:
             if not _is_draft(one):
                 raise OptionError(f"--draft must be a name, a drafter or a list of these, got {one!r}")
+        self._check_rule()
+
+    def _check_rule(self) -> None:
+        rule = self.rule
+        if rule != COUPLED and self.drafts == ["none"]:
+            raise OptionError(f"--acceptance {rule.name} is about drafted tokens, and --draft none drafts none")
+        if rule.needs_draws and self.num_draft_tokens is None:
+            raise OptionError(
+                f"--acceptance {rule.name} needs --num-draft-tokens: a length that is chosen by looking at what was "
+                "drafted would bias the text"
+            )
+        if rule.name in ("rejection", "block") and self.num_branches > 1:
+            raise OptionError(
+                f"--acceptance {rule.name} judges chains, --draft-branches asks for trees: use --acceptance tree"
+            )
+
+    @property
+    def rule(self) -> AcceptanceRule:
+        """Which drafted tokens are kept."""
+        return make_rule(self.acceptance)
 
     @property
     def drafts(self) -> list[str | Drafter]:
