@@ -41,6 +41,12 @@ def test_batch(user: dict[str, str]) -> None:
     assert "same tokens" in _run("batch.py", user)
 
 
+def test_own_drafter(user: dict[str, str]) -> None:
+    shown = _run("own_drafter.py", user)
+    assert "same tokens" in shown
+    assert float(shown.partition("length ")[2].split()[0]) > 1.3
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_is_listed_and_tested(name: str) -> None:
     assert f"[{name}]({name})" in read(Path("examples/README.md"))
