@@ -17,13 +17,14 @@ from foredraft.drafters.none import NoDrafter
 from foredraft.drafters.plugin import find_plugin, guarded, make_plugin, plugin_names
 from foredraft.drafters.prediction import PredictionDrafter
 from foredraft.drafters.recycle import RecycleDrafter
+from foredraft.drafters.skip import SAMPLE, choose_layers, parse_layers
 from foredraft.drafters.suffix import SharedTexts, SuffixDrafter
 from foredraft.drafters.translated import TranslatedDrafter, names_of_tokens, original
 from foredraft.errors import OptionError
 from foredraft.kernels.batch import Ints
 from foredraft.kernels.operations import Kernels
 from foredraft.models.cached_decoder import CachedDecoder
-from foredraft.models.load import load_decoder
+from foredraft.models.load import load_decoder, load_part
 from foredraft.models.source import ModelSource, open_model
 from foredraft.models.store import is_model_reference, resolve
 from foredraft.text import Tokenizer, first_difference, load_tokenizer
@@ -141,6 +142,7 @@ _METHODS: Mapping[str, Callable[[DraftOptions], Drafter]] = {
     "suffix": _suffix,
     "recycle": lambda options: RecycleDrafter(),
     "prediction": lambda options: PredictionDrafter(options.target),
+    "skip": lambda options: _skip("", options),
 }
 METHODS_WITHOUT_MODEL = tuple(name for name in _METHODS if name != "none")
 """All that drafts from nothing but texts and the target itself."""
@@ -162,6 +164,8 @@ def _make_one(asked: str | Drafter, options: DraftOptions) -> Drafter:
         return guarded(asked, options.target.vocab_size)
     if asked in _METHODS:
         return _METHODS[asked](options)
+    if asked.startswith("skip:"):
+        return _skip(asked.removeprefix("skip:"), options)
     if "/" not in asked and (plugin := find_plugin(asked)) is not None:
         return guarded(make_plugin(plugin, options), options.target.vocab_size)
     if not is_model_reference(asked):
@@ -188,6 +192,23 @@ def _model(path: Path, options: DraftOptions) -> Drafter:
     token_ids = _frequent_tokens(options.target, vocab_size, options.vocab_size)
     decoder = load_decoder(source, kernels=options.kernels, token_ids=token_ids)
     return _model_drafter(decoder, options, vocab_size=vocab_size, token_ids=token_ids, name=name)
+
+
+def _skip(layers: str, options: DraftOptions) -> ModelDrafter:
+    """The target without some layers: those named, or those that a short search finds to be the least missed."""
+    whole = options.decoder
+    if whole is None or whole.source is None:
+        raise OptionError("--draft skip needs a target that is a model of ours")
+    vocab_size = min(options.target.vocab_size, whole.config.vocab_size)
+    token_ids = _frequent_tokens(options.target, vocab_size, options.vocab_size)
+    if layers:
+        left_out = parse_layers(layers, whole.config.num_layers)
+    else:
+        num_logits = vocab_size if token_ids is None else len(token_ids)
+        left_out = choose_layers(whole, options.target.encode(SAMPLE), num_logits=num_logits)
+    kept = [layer for layer in range(whole.config.num_layers) if layer not in left_out]
+    part = load_part(whole, kept, token_ids=token_ids)
+    return _model_drafter(part, options, vocab_size=vocab_size, token_ids=token_ids, name="skip")
 
 
 def _model_drafter(
