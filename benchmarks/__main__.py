@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks speculation ...`; see README.md in this folder."""
+"""The command: `python -m benchmarks speculation ...` or `acceptance ...`; see README.md in this folder."""
 
 import argparse
 import contextlib
@@ -12,11 +12,14 @@ from typing import Any
 from foredraft.bench.machine import describe_file, describe_machine
 from foredraft.bench.peer import LlamaCpp
 from foredraft.errors import UserError
+from foredraft.llm import LLM
+from foredraft.models.load import load_decoder
+from foredraft.sampling import SamplingParams
 
-from . import speculation, summary
+from . import acceptance, speculation, summary
 from .measuring import spaced
 from .ours import Engine, built_in_path
-from .prompts import read_prompts
+from .prompts import Prompt, read_prompts
 from .records import Records
 from .server import Server
 
@@ -36,27 +39,59 @@ def parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("-m", "--model", default="smollm2-135m", help="a model as foredraft takes it")
     common.add_argument("-t", "--threads", type=int, default=2)
-    common.add_argument("--peer-dir", type=Path, help="folder of llama.cpp's programs, to measure beside ours")
+    common.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSON Lines files")
+    common.add_argument("--num-prompts", type=int, help="only so many of them, evenly spaced")
+    common.add_argument("--raw", action="store_true", help="continue the text, apply no chat template")
+    common.add_argument("--context-length", type=int, default=4096)
     common.add_argument("-o", "--output", type=Path, help="JSON file; other benchmarks' figures in it are kept")
     main = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = main.add_subparsers(dest="command", required=True)
 
     spec = commands.add_parser("speculation", parents=[common], help="ways of drafting on real prompts")
-    spec.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSON Lines files")
-    spec.add_argument("--num-prompts", type=int, help="only so many of them, evenly spaced")
+    spec.add_argument("--peer-dir", type=Path, help="folder of llama.cpp's programs, to measure beside ours")
     spec.add_argument("--draft", help="draft model for the modes draft and draft:K")
     spec.add_argument("--modes", type=names, default=("lookup",), help="such as lookup,draft:4,auto; none is added")
     spec.add_argument("--peer-modes", type=names, default=(), help="such as none,draft:4,ngram-simple")
     spec.add_argument("--max-tokens", type=int, default=128)
-    spec.add_argument("--context-length", type=int, default=4096)
     spec.add_argument("--temperature", type=float, help="also sample, at this temperature")
     spec.add_argument("--seeds", type=numbers, default=())
     spec.add_argument("--num-sampled", type=int, default=20)
-    spec.add_argument("--raw", action="store_true", help="continue the text, apply no chat template")
     spec.add_argument(
         "--records", type=Path, required=True, help="JSON Lines file that an interrupted run goes on with"
     )
+
+    rules = commands.add_parser("acceptance", parents=[common], help="how often a draft's next token is accepted")
+    rules.add_argument("--draft", required=True, help="draft model")
+    rules.add_argument("--temperature", type=float, default=1.0)
+    rules.add_argument("--top-p", type=float, default=1.0)
+    rules.add_argument("--max-tokens", type=int, default=64)
+    rules.add_argument("--seed", type=int, default=0, help="of the answers whose places are looked at")
+    rules.add_argument("--num-seeds", type=int, default=16, help="of the noise at each place")
     return main
+
+
+def chosen_prompts(options: argparse.Namespace) -> list[Prompt]:
+    """Those of the files, or some of them."""
+    prompts = read_prompts(options.prompts)
+    if options.num_prompts is not None:
+        prompts = [prompts[i] for i in spaced(len(prompts), options.num_prompts)]
+    return prompts
+
+
+def run_acceptance(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The section `acceptance` of the output and its table."""
+    if not options.temperature > 0:
+        raise ValueError("--temperature must be above 0: at 0 all rules accept the same")
+    llm = LLM(options.model, draft="none", threads=options.threads, context_length=options.context_length)
+    drafter = load_decoder(built_in_path(options.draft), kernels=llm.decoder.kernels)
+    params = SamplingParams(
+        max_tokens=options.max_tokens, temperature=options.temperature, top_p=options.top_p, seed=options.seed
+    )
+    prompts = chosen_prompts(options)
+    records = acceptance.measure(llm, drafter, prompts, params, num_seeds=options.num_seeds, raw=options.raw)
+    result = acceptance.summary(records)
+    settings = {name: getattr(options, name) for name in ("max_tokens", "temperature", "top_p", "seed", "num_seeds")}
+    return {**about_run(options, None), "settings": settings, **result}, acceptance.report(result)
 
 
 def peer_of(options: argparse.Namespace) -> LlamaCpp | None:
@@ -74,9 +109,7 @@ def run_speculation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     peer = peer_of(options)
     if options.peer_modes and peer is None:
         raise ValueError("--peer-modes needs --peer-dir")
-    prompts = read_prompts(options.prompts)
-    if options.num_prompts is not None:
-        prompts = [prompts[i] for i in spaced(len(prompts), options.num_prompts)]
+    prompts = chosen_prompts(options)
     plan = speculation.SpeculationPlan(options.temperature, options.seeds, options.num_sampled)
     modes = tuple(dict.fromkeys(("none", *options.modes)))
     peer_modes = tuple(dict.fromkeys(("none", *options.peer_modes))) if options.peer_modes else ()
@@ -161,7 +194,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 outputs differ from plain decoding, 2 a wrong option or file."""
     options = parser().parse_args(arguments)
     try:
-        section, text = run_speculation(options)
+        run = run_speculation if options.command == "speculation" else run_acceptance
+        section, text = run(options)
         if options.output is not None:
             write_section(options.output, options.command, section)
     except (UserError, ValueError, OSError) as error:
