@@ -73,7 +73,7 @@ def test_the_real_model_says_the_same(smollm2_path: Path) -> None:
     expected = [[plain.chat(c, own).token_ids for c in cs] for own, cs in zip(params, own_chats, strict=True)]
     drafted = 0
     for draft in ("lookup", smollm2_path):
-        llm = LLM(smollm2_path, draft=draft)
+        llm = LLM(smollm2_path, draft=draft, num_draft_tokens=4)
         for own, cs, outputs in zip(params, own_chats, expected, strict=True):
             for chat, tokens in zip(cs, outputs, strict=True):
                 done = llm.chat(chat, own)
@@ -99,7 +99,7 @@ def test_a_draft_model_with_few_tokens_to_choose_from() -> None:
         expected = tiny_llm().generate(TEXT, params)[0].token_ids
         accepted = []
         for size in (1, 100, 274, 0):
-            done = tiny_llm(draft=tiny_file(), draft_vocab_size=size).generate(TEXT, params)[0]
+            done = tiny_llm(draft=tiny_file(), num_draft_tokens=4, draft_vocab_size=size).generate(TEXT, params)[0]
             assert done.token_ids == expected
             accepted.append(done.speculation.num_accepted_tokens)
         assert accepted[0] < accepted[1] < accepted[3]
@@ -109,7 +109,7 @@ def test_fifty_engines_accept_the_same() -> None:
     """Kind: one build in many accepts nothing, with the same files."""
     counts = set()
     for _ in range(50):
-        llm = tiny_llm(draft=tiny_file(seed=1), threads=2)
+        llm = tiny_llm(draft=tiny_file(seed=1), num_draft_tokens=4, threads=2)
         counts.add(llm.generate(TEXT, SAMPLED)[0].speculation.num_accepted_tokens)
     assert len(counts) == 1
 
@@ -142,7 +142,7 @@ def test_tables_padded_to_different_sizes_work_both_ways() -> None:
     small, large = tiny_file(seed=5, vocab_size=288), tiny_file(seed=6, vocab_size=320)
     for target, draft in ((small, large), (large, small)):
         expected = LLM(target, draft="none", threads=1)
-        llm = LLM(target, draft=draft, threads=1)
+        llm = LLM(target, draft=draft, num_draft_tokens=4, threads=1)
         for temperature in (0.3, 5.0):  # hot enough to want every id
             params = SamplingParams(max_tokens=150, temperature=temperature, seed=2, ignore_eos=True)
             done = llm.generate(TEXT, params)[0]
