@@ -13,6 +13,7 @@ import logging
 import os
 import tempfile
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,8 @@ DOUBT = 4.0
 """Votes for none of the tokens seen, where a match of n tokens has n * n: one of two tokens alone is as often wrong."""
 NUM_SHARED_TOKENS = 1 << 16
 """Most tokens kept of earlier requests; some 25 MB with their index."""
+NUM_COMPARED = 8
+"""Texts that a new one is compared with, lest a beginning be kept twice."""
 _SEPARATOR = -1
 _FILE_KIND, _FILE_VERSION = "foredraft draft memory", 1
 
@@ -91,22 +94,43 @@ def _agreement(text: list[int], place: int, tail: list[int], known: int) -> int:
     return length
 
 
+def _common_start(one: list[int], other: list[int]) -> int:
+    """How many tokens at the start are the same."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 class SharedTexts:
     """The texts of requests that have ended, the oldest dropped.
 
-    Kept in two halves: when the newer one is full it becomes the older one, and the older one is let go.
+    Kept in two halves: when the newer one is full it becomes the older one, and the older one is let go. A beginning that
+    a text has in common with one of the last few is not kept twice: the next turn of a conversation begins with all turns
+    before.
     """
 
     def __init__(self, num_tokens: int = NUM_SHARED_TOKENS) -> None:
         self._half = num_tokens // 2
         self._older, self._newer = TextIndex(), TextIndex()
+        self._last: deque[list[int]] = deque(maxlen=NUM_COMPARED)
 
     def add(self, tokens: Sequence[int]) -> None:
         """Keep a text, or its end where it is too long."""
-        kept = tokens[-(self._half - 1) :]
+        text = list(tokens)
+        num_known = max((_common_start(text, other) for other in self._last), default=0)
+        if num_known == len(text):
+            return
+        kept = text[max(num_known - LONGEST_MATCH, 0) :][-(self._half - 1) :]
         if len(self._newer.tokens) + len(kept) >= self._half:
             self._older, self._newer = self._newer, TextIndex()
+            self._last.clear()
         self._newer.extend([*kept, _SEPARATOR])
+        self._last.append(text)
 
     def places(self, tail: list[int]) -> list[_Place]:
         """Where kept texts go on after matches of `tail`."""

@@ -166,6 +166,21 @@ def test_memory_of_others_is_bounded_and_the_oldest_goes_first() -> None:
     assert shared.places([1190, 1191])
 
 
+def test_what_texts_have_in_common_is_kept_once() -> None:
+    """Kind: every turn of a conversation begins with all turns before, every answer with the prompt."""
+    shared, text = SharedTexts(), list(range(500))
+    for turn in range(20):
+        text += range(1000 * (turn + 1), 1000 * (turn + 1) + 100)
+        shared.add(text)
+        shared.add(text)
+        shared.add([*text[:-50], turn])
+    assert len(shared._newer.tokens) < len(text) + 20 * (2 * LONGEST_MATCH + 60)
+    for place in (3, 250, 499, 700, len(text) - 2):  # and all of it is found
+        [(tokens, start, _, length), *_] = shared.places(text[max(place - 20, 0) : place])
+        assert tokens[start] == text[place]
+        assert length == min(place, 20)
+
+
 def test_no_draft_reaches_from_one_text_into_the_next() -> None:
     shared = SharedTexts()
     shared.add([1, 2, 3])
