@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from foredraft.cli import options
 from foredraft.cli.console import note, summary, write
 from foredraft.cli.inputs import checked_argument
+from foredraft.cli.sampling import NONE_GIVEN, SamplingFlags, takes_sampling
 from foredraft.errors import ContextLengthError, OptionError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ HELP = """\
 Ctrl-C stops an answer; what was said of it stays in the conversation."""
 
 
+@takes_sampling
 def chat(
     model: options.Model = "smollm2-135m",
     system: options.System = None,
@@ -32,15 +34,11 @@ def chat(
     num_draft_tokens: options.NumDraftTokens = None,
     draft_vocab: options.DraftVocab = None,
     draft_branches: options.DraftBranches = None,
+    draft_memory: options.DraftMemory = None,
+    acceptance: options.Acceptance = None,
     speculative_config: options.SpeculativeConfig = None,
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    ignore_eos: options.IgnoreEos = False,
+    sampling: SamplingFlags = NONE_GIVEN,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     trace: options.Trace = None,
@@ -50,22 +48,15 @@ def chat(
 
     It remembers the conversation; /help lists the commands. Also reads a pipe, one message a line.
     """
-    params = options.sampling_params(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        stop=stop,
-        ignore_eos=ignore_eos,
-    )
+    params = sampling.params(max_tokens=max_tokens)
     engine = options.EngineOptions(
         model=model,
         draft=draft,
         num_draft_tokens=num_draft_tokens,
         draft_vocab=draft_vocab,
         draft_branches=draft_branches,
+        draft_memory=draft_memory,
+        acceptance=acceptance,
         speculative_config=speculative_config,
         threads=threads,
         context_length=context_length,
@@ -170,7 +161,8 @@ class Totals:
         num_rounds = sum(c.speculation.num_rounds for c in self.completions)
         speculations = [c.speculation for c in self.completions]
         num_emitted = sum((s.mean_acceptance_length or 0.0) * s.num_rounds for s in speculations)
-        figures = [f"{len(self.completions)} answers{stopped}", f"{num_tokens} tokens"]
+        num = len(self.completions)
+        figures = [f"{num} answer{'s' if num > 1 else ''}{stopped}", f"{num_tokens} tokens"]
         if decode_s > 0:
             figures.append(f"{num_tokens / decode_s:.1f} tokens/s")
         if num_rounds:

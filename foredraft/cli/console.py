@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
+    from foredraft.engine import Speculation
     from foredraft.llm import Completion
     from foredraft.models.store import Progress
 
@@ -53,7 +54,18 @@ def summary(completion: "Completion") -> str:
         parts.append(f"mean acceptance length {speculation.mean_acceptance_length:.2f}")
     methods = [method for method in speculation.methods if method != "none"]
     parts.append(f"drafter {' + '.join(methods)}" if methods else "no drafter")
+    if speculation.equality != "path":
+        parts.append(acceptance(speculation))
     return ", ".join(parts)
+
+
+def acceptance(speculation: "Speculation") -> str:
+    """Return by which rule drafts were accepted, `lossy` in front where the text is not the target's own."""
+    if speculation.lossless:
+        return f"acceptance {speculation.acceptance} (equal in distribution)"
+    cost = speculation.cost
+    different = "" if cost is None else f" ({cost.share_different:.1%} of the tokens are not the target's own)"
+    return f"lossy acceptance {speculation.acceptance}{different}"
 
 
 def rendered(show: "Callable[[Console], None]") -> str:

@@ -9,6 +9,7 @@ import typer
 from foredraft.cli import options
 from foredraft.cli.console import note, summary, write
 from foredraft.cli.inputs import checked_argument, read_prompt
+from foredraft.cli.sampling import NONE_GIVEN, SamplingFlags, takes_sampling
 from foredraft.errors import OptionError, UserError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Messages = list[dict[str, str]]
 
 
+@takes_sampling
 def generate(
     prompt: Annotated[
         str | None, typer.Argument(metavar="PROMPT", help="The text to answer; - or none: standard input.")
@@ -35,15 +37,16 @@ def generate(
     num_draft_tokens: options.NumDraftTokens = None,
     draft_vocab: options.DraftVocab = None,
     draft_branches: options.DraftBranches = None,
+    draft_memory: options.DraftMemory = None,
+    acceptance: options.Acceptance = None,
     speculative_config: options.SpeculativeConfig = None,
     max_tokens: options.MaxTokens = None,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    ignore_eos: options.IgnoreEos = False,
+    sampling: SamplingFlags = NONE_GIVEN,
+    n: options.NumAnswers = None,
+    best_of: options.BestOf = None,
+    logprobs: options.Logprobs = None,
+    prompt_logprobs: options.PromptLogprobs = None,
+    echo: options.Echo = False,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     trace: options.Trace = None,
@@ -54,33 +57,40 @@ def generate(
     The model's chat template is applied where it has one, unless --raw. The text goes to stdout while it is
     produced, everything else to stderr.
     """
-    params = options.sampling_params(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        stop=stop,
-        ignore_eos=ignore_eos,
+    params = sampling.params(
+        max_tokens=max_tokens, n=n, best_of=best_of, logprobs=logprobs, prompt_logprobs=prompt_logprobs, echo=echo
     )
+    if not as_json and (params.logprobs is not None or params.prompt_logprobs is not None):
+        raise OptionError("--logprobs and --prompt-logprobs need --json, which is where they are printed")
     engine = options.EngineOptions(
         model=model,
         draft=draft,
         num_draft_tokens=num_draft_tokens,
         draft_vocab=draft_vocab,
         draft_branches=draft_branches,
+        draft_memory=draft_memory,
+        acceptance=acceptance,
         speculative_config=speculative_config,
         threads=threads,
         context_length=context_length,
         trace=trace,
     )
+    if sampling.prediction is not None and draft and not {"prediction", "auto"} & set(draft):
+        raise OptionError(f"--prediction helps only --draft prediction (or auto), not {', '.join(draft)}: add it")
     if raw and system is not None:
         raise OptionError("--system needs the chat template, which --raw switches off; drop one of them")
     text = read_prompt(prompt, prompt_file, raw=raw)
     llm = options.load(engine, quiet=quiet)
     completion = _answer(llm, chat_or_text(llm, text, system, raw=raw), params, stream=not as_json)
     _report(completion, as_json=as_json, quiet=quiet)
+
+
+def _one_by_one(completion: "Completion") -> str:
+    """All answers, each under a line that counts them if there are several."""
+    num = len(completion.choices)
+    if num == 1:
+        return f"{completion.text}\n"
+    return "".join(f"--- answer {choice.index + 1} of {num} ---\n{choice.text}\n" for choice in completion.choices)
 
 
 def _report(completion: "Completion", *, as_json: bool, quiet: bool) -> None:
@@ -104,7 +114,15 @@ def chat_or_text(llm: "LLM", text: str, system: str | None, *, raw: bool) -> str
 
 
 def _answer(llm: "LLM", request: str | Messages, params: "SamplingParams", *, stream: bool) -> "Completion":
-    """Produce the whole answer, on stdout while it comes if `stream`, followed there by one line ending."""
+    """Produce the whole answer, on stdout while it comes if `stream`, followed there by one line ending.
+
+    Several answers cannot come at once in one terminal: they are printed when all are there.
+    """
+    if params.num_choices > 1:
+        several = llm.generate(request, params)[0] if isinstance(request, str) else llm.chat(request, params)
+        if stream:
+            write(_one_by_one(several))
+        return several
     completion = None
     for chunk in llm.stream(request, params):
         if stream and chunk.text:

@@ -9,6 +9,7 @@ from foredraft.cli import options
 from foredraft.cli.console import note, rendered, write
 from foredraft.cli.generate import chat_or_text
 from foredraft.cli.inputs import read_prompt
+from foredraft.cli.sampling import NONE_GIVEN, SamplingFlags, takes_sampling
 from foredraft.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ DEFAULT_MAX_TOKENS = 64
 _WITH_FROM = {"from_", "html", "quiet"}
 
 
+@takes_sampling
 def inspect(
     context: typer.Context,
     prompt: Annotated[
@@ -41,15 +43,10 @@ def inspect(
     num_draft_tokens: options.NumDraftTokens = None,
     draft_vocab: options.DraftVocab = None,
     draft_branches: options.DraftBranches = None,
+    acceptance: options.Acceptance = None,
     speculative_config: options.SpeculativeConfig = None,
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    ignore_eos: options.IgnoreEos = False,
+    sampling: SamplingFlags = NONE_GIVEN,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     quiet: options.Quiet = False,
@@ -70,16 +67,7 @@ def inspect(
         if not trace.requests:
             raise OptionError(f"{from_} holds no request: nothing was answered while it was written")
     else:
-        params = options.sampling_params(
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-            stop=stop,
-            ignore_eos=ignore_eos,
-        )
+        params = sampling.params(max_tokens=max_tokens)
         trace = Trace()
         engine = options.EngineOptions(
             model=model,
@@ -87,6 +75,7 @@ def inspect(
             num_draft_tokens=num_draft_tokens,
             draft_vocab=draft_vocab,
             draft_branches=draft_branches,
+            acceptance=acceptance,
             speculative_config=speculative_config,
             threads=threads,
             context_length=context_length,

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foredraft.cli.console import PullDisplay
-from foredraft.cli.inputs import checked_argument
 from foredraft.errors import OptionError
 
 if TYPE_CHECKING:
     from foredraft.llm import LLM
-    from foredraft.sampling import SamplingParams
     from foredraft.trace import Sink
 
 MODEL_HELP = (
@@ -28,7 +26,8 @@ Draft = Annotated[
     list[str] | None,
     typer.Option(
         metavar="DRAFTER",
-        help="What drafts: a model (as for --model), lookup, none, or auto (the default). Repeatable.",
+        help="What drafts: a model (as for --model), lookup, suffix, recycle, prediction, none, a package's name, "
+        "or auto (the default). Repeatable.",
         show_default=False,
     ),
 ]
@@ -43,29 +42,35 @@ DraftBranches = Annotated[
     int | None,
     typer.Option(metavar="N", help="Most tokens a draft model proposes after each, 1 to 16 (default: 1, a chain)."),
 ]
+DraftMemory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Keep earlier texts here for suffix; process: in memory (the default); none: not at all."
+    ),
+]
+Acceptance = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="Which drafts are kept: coupled (the default), rejection, block, tree; lossy: typical, threshold:eps=0.1.",
+    ),
+]
 SpeculativeConfig = Annotated[
     str | None,
     typer.Option(metavar="JSON", help="vLLM's way to say it: method, model, num_speculative_tokens."),
 ]
 MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Most tokens to produce (generate: 128, chat: 1024).")]
-Temperature = Annotated[
-    float | None,
-    typer.Option(metavar="T", help="0 takes the most likely token; above 0 samples (default: 0)."),
+NumAnswers = Annotated[
+    int | None, typer.Option("--n", metavar="N", help="Number of answers (default: 1).", show_default=False)
 ]
-TopK = Annotated[int | None, typer.Option(metavar="K", help="Sample among the K most likely tokens (0: all).")]
-TopP = Annotated[
-    float | None, typer.Option(metavar="P", help="Sample among the likeliest tokens that hold probability P.")
+BestOf = Annotated[
+    int | None, typer.Option(metavar="N", help="Produce N answers and keep the --n most likely.", show_default=False)
 ]
-MinP = Annotated[
-    float | None,
-    typer.Option(metavar="P", help="Sample among tokens at least P times as likely as the best."),
+Logprobs = Annotated[
+    int | None, typer.Option(metavar="N", help="With --json: log-probabilities of each token and the N best.")
 ]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="Makes sampling repeatable.")]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option(metavar="TEXT", help="End the text before this string. Repeatable.", show_default=False),
-]
-IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's end token.")]
+PromptLogprobs = Annotated[int | None, typer.Option(metavar="N", help="With --json: the same of the prompt.")]
+Echo = Annotated[bool, typer.Option("--echo", help="Begin the text with the prompt (with --raw).")]
 Threads = Annotated[int | None, typer.Option(metavar="N", help="Threads to compute with (default: all cores).")]
 ContextLength = Annotated[
     int | None,
@@ -86,6 +91,8 @@ class EngineOptions:
     num_draft_tokens: int | None
     draft_vocab: int | None
     draft_branches: int | None = None
+    draft_memory: str | None = None
+    acceptance: str | None = None
     speculative_config: str | None
     threads: int | None
     context_length: int | None
@@ -95,12 +102,17 @@ class EngineOptions:
         """Raise OptionError before anything is fetched or loaded."""
         at_least_1("--num-draft-tokens", self.num_draft_tokens, hint="; --draft none switches drafting off")
         at_least_1("--draft-branches", self.draft_branches)
+        if self.acceptance is not None:
+            from foredraft.accept import make_rule
+
+            make_rule(self.acceptance)
         if self.speculative_config is not None:
             from foredraft.speculative_config import parse_speculative_config
 
             parse_speculative_config(self.speculative_config)
         at_least_1("--threads", self.threads)
-        at_least_1("--context-length", self.context_length)
+        if self.context_length is not None and self.context_length < 2:
+            raise OptionError(f"--context-length must be at least 2, prompt and answer, got {self.context_length}")
 
 
 def at_least_1(option: str, value: int | None, *, hint: str = "") -> None:
@@ -109,43 +121,13 @@ def at_least_1(option: str, value: int | None, *, hint: str = "") -> None:
         raise OptionError(f"{option} must be at least 1, got {value}{hint}")
 
 
-def sampling_params(
-    *,
-    max_tokens: int | None,
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    min_p: float | None,
-    seed: int | None,
-    stop: list[str] | None,
-    ignore_eos: bool,
-) -> "SamplingParams":
-    """Return the sampling parameters; an option that was not given has the library's default.
-
-    Raises:
-        OptionError: a value is out of its range.
-    """
-    from foredraft.sampling import SamplingParams
-
-    given = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "seed": seed,
-        "stop": tuple(checked_argument("--stop", text) for text in stop) if stop else None,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
-    return SamplingParams(ignore_eos=ignore_eos, **options)  # type: ignore[arg-type]
-
-
 def load(options: EngineOptions, *, quiet: bool) -> "LLM":
     """Fetch the models where needed, with progress on stderr unless `quiet`, and load them.
 
     Raises:
         UserError: a model cannot be had or used, or the options contradict each other.
     """
+    from foredraft.drafters import is_method
     from foredraft.models import store
 
     with PullDisplay(shown=not quiet) as display:
@@ -154,7 +136,10 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
             return str(store.resolve(name, progress=display.for_model(name)))
 
         model = resolve(options.model)
-        drafts = [resolve(name) if store.is_model_reference(name) else name for name in options.draft or ()]
+        drafts = [
+            resolve(name) if store.is_model_reference(name) and not is_method(name) else name
+            for name in options.draft or ()
+        ]
     from foredraft.llm import LLM
 
     return LLM(
@@ -163,6 +148,8 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
         num_draft_tokens=options.num_draft_tokens,
         draft_vocab_size=options.draft_vocab,
         num_draft_branches=1 if options.draft_branches is None else options.draft_branches,
+        draft_memory="process" if options.draft_memory is None else options.draft_memory,
+        acceptance="coupled" if options.acceptance is None else options.acceptance,
         speculative_config=options.speculative_config,
         context_length=options.context_length,
         threads=options.threads,

@@ -80,8 +80,8 @@ def test_options_that_were_not_given_are_the_librarys_defaults(fake: Run) -> Non
     defaults = SamplingParams()
     assert given.pop("params") == {
         **{name: getattr(defaults, name) for name in SamplingParams.__dataclass_fields__},
-        "stop": [],
-        "stop_token_ids": [],
+        **{name: [] for name in ("stop", "stop_token_ids", "bad_words")},
+        "dry_sequence_breakers": ["\n", ":", '"', "*"],
     }
     assert given == {
         "model": "fake.gguf",
@@ -89,6 +89,8 @@ def test_options_that_were_not_given_are_the_librarys_defaults(fake: Run) -> Non
         "num_draft_tokens": None,
         "draft_vocab_size": None,
         "num_draft_branches": 1,
+        "draft_memory": "process",
+        "acceptance": "coupled",
         "speculative_config": None,
         "context_length": None,
         "threads": None,
@@ -105,23 +107,104 @@ def test_every_option_reaches_the_library(fake: Run) -> None:
     options = (
         "--draft draft.gguf --draft lookup --num-draft-tokens 3 --max-tokens 7 --temperature 0.5 --top-k 9 "
         "--top-p 0.9 --min-p 0.1 --seed -1 --stop END --stop STOP --ignore-eos --threads 2 "
-        "--context-length 512 --trace rounds.jsonl"
+        "--acceptance typical:0.3,0.1 "
+        "--context-length 512 --trace rounds.jsonl --draft-memory texts --min-tokens 2 --typical-p 0.8 "
+        "--repetition-penalty 1.2 --frequency-penalty -0.5 --presence-penalty 0.25 --dry-multiplier 0.75 "
+        "--dry-base 2 --dry-allowed-length 3 --dry-sequence-breakers . --dry-sequence-breakers ; --dry-range 64 "
+        "--logit-bias 5=-100 --logit-bias 6=1.5 --bad-words no --bad-words never --stop-token-ids 8 "
+        "--stop-token-ids 9 --include-stop --echo"
     )
     given = json.loads(fake(*GENERATE, "-q", *options.split(), "arguments").stdout)
     assert given["params"] == {
         "max_tokens": 7,
+        "min_tokens": 2,
         "temperature": 0.5,
+        "typical_p": 0.8,
         "top_k": 9,
         "top_p": 0.9,
         "min_p": 0.1,
         "seed": -1,
+        "repetition_penalty": 1.2,
+        "frequency_penalty": -0.5,
+        "presence_penalty": 0.25,
+        "dry_multiplier": 0.75,
+        "dry_base": 2.0,
+        "dry_allowed_length": 3,
+        "dry_sequence_breakers": [".", ";"],
+        "dry_range": 64,
+        "logit_bias": {"5": -100.0, "6": 1.5},
+        "bad_words": ["no", "never"],
         "stop": ["END", "STOP"],
-        "stop_token_ids": [],
+        "stop_token_ids": [8, 9],
+        "include_stop_str_in_output": True,
         "ignore_eos": True,
+        "echo": True,
+        **dict.fromkeys(("json_schema", "regex", "grammar", "prediction", "best_of")),
+        "json_object": False,
+        "n": 1,
+        "logprobs": None,
+        "prompt_logprobs": None,
     }
     assert given["draft"] == ["draft.gguf", "lookup"]
     assert (given["num_draft_tokens"], given["threads"], given["context_length"]) == (3, 2, 512)
-    assert given["trace"] == "rounds.jsonl"
+    assert (given["trace"], given["draft_memory"]) == ("rounds.jsonl", "texts")
+    assert given["acceptance"] == "typical:0.3,0.1"
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        (["--json-schema", '{"type": "object"}'], "json_schema", '{"type": "object"}'),
+        (["--json-schema", "@schema.json"], "json_schema", '{"type": "array"}'),
+        (["--json-object"], "json_object", True),
+        (["--regex", "a+"], "regex", "a+"),
+        (["--grammar", 'root ::= "a"'], "grammar", 'root ::= "a"'),
+        (["--grammar", "@grammar.lark"], "grammar", 'start: "ä"\n'),
+        (["--dry-multiplier", "1", "--dry-sequence-breakers", "none"], "dry_sequence_breakers", []),
+    ],
+)
+def test_a_form_of_the_text(fake: Run, models: Path, options: list[str], name: str, value: object) -> None:
+    (models / "schema.json").write_text('{"type": "array"}')
+    (models / "grammar.lark").write_text('start: "ä"\n', encoding="utf-8")
+    assert json.loads(fake(*GENERATE, "-q", *options, "arguments").stdout)["params"][name] == value
+
+
+def test_several_answers(fake: Run) -> None:
+    options = ("--n", "2", "--temperature", "1")
+    result = fake(*GENERATE, "-q", *options, "hello")
+    assert result.stdout == b"--- answer 1 of 2 ---\nhello0\n--- answer 2 of 2 ---\nhello1\n"
+    best = fake(*GENERATE, "-q", "--best-of", "3", "--temperature", "1", "hello")
+    assert best.stdout == b"hello0\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--logprobs", "2"], ["--logprobs", "--json"]),
+        (["--prompt-logprobs", "2"], ["--prompt-logprobs", "--json"]),
+        (["--n", "2"], ["--n above 1 needs a --temperature above 0"]),
+        (["--best-of", "1", "--n", "2", "--temperature", "1"], ["--best-of 1 is less than --n 2"]),
+        (["--logit-bias", "5"], ["--logit-bias must be a token id, = and a number", "'5'"]),
+        (["--logit-bias", "5=101"], ["--logit-bias must be", "-100 to 100"]),
+        (["--json-schema", "{"], ["--json-schema must be a JSON schema"]),
+        (["--json-schema", "@missing.json"], ["cannot read the --json-schema file missing.json"]),
+        (["--regex", "a", "--json-object"], ["--json-object and --regex cannot be combined"]),
+        (["--regex", "a", "--ignore-eos"], ["--ignore-eos cannot be combined with --regex"]),
+        (["--min-tokens", "9", "--max-tokens", "3"], ["--min-tokens 9 is more than --max-tokens 3"]),
+        (["--dry-base", "2"], ["--dry-base needs a --dry-multiplier"]),
+        (["--context-length", "0"], ["--context-length must be at least 2"]),
+        (["--repetition-penalty", "0"], ["--repetition-penalty must be a finite number above 0"]),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(fake: Run, options: list[str], parts: list[str]) -> None:
+    assert_refused(fake(*GENERATE, *options, "hello"), *parts)
+
+
+def test_a_prediction_nobody_would_use_is_refused(fake: Run) -> None:
+    for draft in ("lookup", "none"):
+        assert_refused(fake(*GENERATE, "--prediction", "x", "--draft", draft, "say hello"), "--prediction", draft)
+    for drafts in ([], ["--draft", "auto"]):
+        assert fake(*GENERATE, "--prediction", "x", *drafts, "say hello").returncode == 0
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"]])
@@ -158,8 +241,10 @@ def test_a_prompt_that_starts_with_a_dash(fake: Run) -> None:
         (["--seed", str(1 << 64), "x"], b"", ["--seed must be"]),
         (["--stop", "", "x"], b"", ["--stop must be"]),
         (["--threads", "0", "x"], b"", ["--threads must be at least 1, got 0"]),
-        (["--context-length", "-1", "x"], b"", ["--context-length must be at least 1"]),
+        (["--context-length", "-1", "x"], b"", ["--context-length must be at least 2"]),
         (["--num-draft-tokens", "0", "x"], b"", ["--num-draft-tokens must be at least 1", "--draft none"]),
+        (["--acceptance", "lossy", "x"], b"", ["unknown --acceptance 'lossy'", "coupled, rejection, block, tree"]),
+        (["--acceptance", "threshold:eps=2", "x"], b"", ["eps must be above 0 and at most 1", "'2'"]),
         (["--draft", "nope", "x"], b"", ["unknown draft 'nope'"]),
         (["--draft", "missing.gguf", "x"], b"", ["no such file or folder: 'missing.gguf'"]),
         ([""], b"", ["the prompt is empty"]),

@@ -60,6 +60,9 @@ class Speculation:
     mean_acceptance_length: float | None = 1.75
     accepted_per_position: tuple[int, ...] = (3, 1)
     reason: str = "it pays"
+    acceptance: str = "coupled"
+    equality: str = "path"
+    cost: None = None
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,10 @@ class Completion:
     usage: Usage
     timings: Timings
     speculation: Speculation
+    choices: tuple[Any, ...] = ()
 
     def to_json_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "choices"}
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ class LLM:
         num_draft_tokens: int | None = None,
         draft_vocab_size: int | None = None,
         num_draft_branches: int = 1,
+        draft_memory: str = "process",
+        acceptance: str = "coupled",
         context_length: int | None = None,
         threads: int | None = None,
         speculative_config: str | None = None,
@@ -105,6 +111,8 @@ class LLM:
             "num_draft_tokens": num_draft_tokens,
             "draft_vocab_size": draft_vocab_size,
             "num_draft_branches": num_draft_branches,
+            "draft_memory": draft_memory,
+            "acceptance": acceptance,
             "speculative_config": speculative_config,
             "context_length": context_length,
             "threads": threads,
@@ -128,6 +136,14 @@ class LLM:
             said.append(word)
             yield Chunk(word, (number,))
         yield Chunk("", (), self._completion("".join(said), params, words))
+
+    def chat(self, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> Completion:
+        """Every answer with its number."""
+        *_, last = self.stream(messages, params)
+        assert last.completion is not None
+        texts = [f"{last.completion.text}{number}" for number in range(params.n)]
+        choices = tuple(types.SimpleNamespace(index=index, text=text) for index, text in enumerate(texts))
+        return replace(last.completion, text=texts[0], choices=choices)
 
     def _words(self, prompt: str | Sequence[Mapping[str, str]], params: SamplingParams) -> list[str]:
         last = prompt if isinstance(prompt, str) else prompt[-1]["content"]
