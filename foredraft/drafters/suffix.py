@@ -109,9 +109,9 @@ def _common_start(one: list[int], other: list[int]) -> int:
 class SharedTexts:
     """The texts of requests that have ended, the oldest dropped.
 
-    Kept in two halves: when the newer one is full it becomes the older one, and the older one is let go. A beginning that
-    a text has in common with one of the last few is not kept twice: the next turn of a conversation begins with all turns
-    before.
+    Kept in two halves: when the newer one is full it becomes the older one, and the older one is let go. A beginning
+    that a text has in common with one of the last few is not kept twice: the next turn of a conversation begins with
+    all turns before.
     """
 
     def __init__(self, num_tokens: int = NUM_SHARED_TOKENS) -> None:
