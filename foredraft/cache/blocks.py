@@ -89,6 +89,11 @@ class BlockPool:
         while len(self._kept) > self._num_kept:
             self._forget(next(iter(self._kept)))
 
+    def forget_kept(self) -> None:
+        """Drop what is kept for later requests."""
+        while self._kept:
+            self._forget(next(iter(self._kept)))
+
     def _forget(self, block: int) -> None:
         del self._kept[block]
         del self._by_key[self._keys.pop(block)]

@@ -337,6 +337,10 @@ class ModelDrafter:
         if read is not None:
             read.sequence.close()
 
+    def forget_texts(self) -> None:
+        """Drop what is kept of requests that have ended: another one that begins alike is read anew."""
+        self._decoder.cache.pool.forget_kept()
+
 
 def coupled_chances(
     kernels: Kernels,

@@ -29,6 +29,9 @@ class ReadingDrafter(CostlyDrafter, Protocol):
     def read(self, request: RequestView, num_tokens: int) -> None:
         """Read some of the tokens that `num_unread` counts."""
 
+    def forget_texts(self) -> None:
+        """Drop what is kept of requests that have ended."""
+
 
 @dataclass
 class TranslatedRequest:
@@ -209,3 +212,7 @@ class TranslatedDrafter:
         """See `Drafter`."""
         self._requests.pop(request_id, None)
         self._drafter.forget(request_id)
+
+    def forget_texts(self) -> None:
+        """Drop what is kept of requests that have ended."""
+        self._drafter.forget_texts()

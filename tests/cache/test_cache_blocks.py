@@ -62,6 +62,20 @@ def test_published_blocks_are_found_shared_and_kept_in_turn() -> None:
     assert (pool.num_used, pool.num_kept) == (1, 1)
 
 
+def test_what_is_kept_can_be_dropped_and_what_is_used_stays() -> None:
+    pool = BlockPool(8, lambda n: None, num_kept=8)
+    blocks = [pool.allocate() for _ in range(3)]
+    for token, block in enumerate(blocks):
+        pool.publish(block, ROOT, (token,))
+    pool.release(blocks[0])
+    pool.release(blocks[1])
+    assert (pool.num_used, pool.num_kept) == (1, 2)
+    pool.forget_kept()
+    assert (pool.num_used, pool.num_kept) == (1, 0)
+    assert pool.find(ROOT, (0,)) is None
+    assert pool.find(ROOT, (2,)) == blocks[2]
+
+
 def test_the_first_of_two_equal_blocks_stays() -> None:
     pool = BlockPool(4, lambda n: None, num_kept=4)
     one, two = pool.allocate(), pool.allocate()
