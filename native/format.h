@@ -3,9 +3,15 @@
 // A matrix of N output channels x K inputs becomes tiles of 16 channels. Integer formats: a tile is a sequence of
 // records, each with the scales of some groups of 32 inputs and then the quantised values of those groups, so that a
 // tile is read from front to back. Within a group, "quad" j (j < 8) holds inputs 4j..4j+3 of the 16 channels, byte
-// 4 * channel + i; quads 2j and 2j+1 share 64 bytes as low and high nibbles; bit planes follow for the fifth bit (bit j
-// of byte b belongs to byte b of quad j) and for the fifth and sixth (2 bits each, quads 0-3, then 4-7). Scales and
-// quads begin at multiples of 64 bytes. Nothing is requantised: values and scales are those of the file.
+// 4 * channel + i. A group is some vectors of 64 bytes, whose byte b holds bits of byte b of quads:
+//   4 bits: vector j has quad 2j in its lower and quad 2j + 1 in its upper nibble.
+//   5 bits: vectors 0-4 have quads 0-4 in their lower five bits. The upper three bits of vectors 0, 2 and 4 are bits
+//     2-4 of quads 5, 6 and 7; bits 6-7 of vectors 1 and 3 are bits 0-1 of quads 5 and 6; bit 5 of vectors 3 and 1 are
+//     bits 0 and 1 of quad 7.
+//   6 bits: vectors 0-2 have quads 0-2 in their lower six bits, and in the upper two bits 0-1, 2-3 and 4-5 of quad 3;
+//     vectors 3-5 likewise quads 4-7.
+//   8 bits: vector j is quad j.
+// Scales and vectors begin at multiples of 64 bytes. Nothing is requantised: values and scales are those of the file.
 // Dense formats: a tile is K rows of 16 channels.
 #pragma once
 

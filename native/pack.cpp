@@ -8,31 +8,32 @@
 namespace foredraft {
 namespace {
 
-uint32_t read_u32(const uint8_t* p) {
-  uint32_t v;
-  std::memcpy(&v, p, 4);
-  return v;
+// Bits of each of four bytes: those of `mask`, which fit it after a shift to the right, moved up to bit `to`.
+uint32_t move_bits(uint32_t four, int right, uint32_t mask, int to) {
+  return ((four >> right) & (mask * 0x01010101u)) << to;
 }
 
-void or_u32(uint8_t* p, uint32_t bits) {
-  const uint32_t v = read_u32(p) | bits;
-  std::memcpy(p, &v, 4);
-}
-
-// One channel's 32 values into its places within the group's planes, which are zero before the first channel.
+// One channel's 32 values into its places within a group.
 void pack_group(Format format, const uint8_t* q, int channel, uint8_t* group) {
-  for (int quad = 0; quad < 8; ++quad) {
-    const uint32_t four = read_u32(q + 4 * quad);
-    if (format == Format::Q8_0) {
-      std::memcpy(group + 64 * quad + 4 * channel, &four, 4);
-      continue;
-    }
-    or_u32(group + 64 * (quad / 2) + 4 * channel, (four & 0x0f0f0f0fu) << (4 * (quad & 1)));
-    const int bits = info(format).group_bytes;
-    if (bits == 320) or_u32(group + 256 + 4 * channel, ((four >> 4) & 0x01010101u) << quad);
-    if (bits == 384) {
-      or_u32(group + 256 + 64 * (quad / 4) + 4 * channel, ((four >> 4) & 0x03030303u) << (2 * (quad % 4)));
-    }
+  uint32_t w[8];
+  std::memcpy(w, q, kGroup);
+  const auto put = [&](int vector, uint32_t four) { std::memcpy(group + 64 * vector + 4 * channel, &four, 4); };
+  switch (info(format).group_bytes) {
+    case 256:
+      for (int i = 0; i < 4; ++i) put(i, w[2 * i] | w[2 * i + 1] << 4);
+      return;
+    case 320:
+      put(0, w[0] | move_bits(w[5], 2, 7, 5));
+      put(1, w[1] | move_bits(w[5], 0, 3, 6) | move_bits(w[7], 1, 1, 5));
+      put(2, w[2] | move_bits(w[6], 2, 7, 5));
+      put(3, w[3] | move_bits(w[6], 0, 3, 6) | move_bits(w[7], 0, 1, 5));
+      put(4, w[4] | move_bits(w[7], 2, 7, 5));
+      return;
+    case 384:
+      for (int i = 0; i < 6; ++i) put(i, w[i + i / 3] | move_bits(w[i / 3 * 4 + 3], 2 * (i % 3), 3, 6));
+      return;
+    default:
+      for (int i = 0; i < 8; ++i) put(i, w[i]);
   }
 }
 

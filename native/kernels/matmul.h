@@ -41,14 +41,11 @@ constexpr bool by_whole_scales() {
   return V::kWidensByMultiplying && has_whole_scales(kFormat);
 }
 
-template <class V, Format kFormat>
-using QuadsOf = Quads<V, kFormats[static_cast<int>(kFormat)].group_bytes>;
-
 template <class V, Format kFormat, int kPair, int kRows>
-[[gnu::always_inline]] inline void accumulate_pair(const QuadsOf<V, kFormat>& quads, const uint8_t* group,
-                                                   const int8_t* x, SumsOf<V, kFormat>* sums) {
-  typename V::Bytes even, odd;
-  quads.template pair<kPair>(group, &even, &odd);
+[[gnu::always_inline]] inline void accumulate_pair(const uint8_t* group, const int8_t* x,
+                                                   SumsOf<V, kFormat>* sums) {
+  constexpr int kBytes = kFormats[static_cast<int>(kFormat)].group_bytes;
+  const auto even = read_quad<V, kBytes, 2 * kPair>(group), odd = read_quad<V, kBytes, 2 * kPair + 1>(group);
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
     const int8_t* const own = x + kGroup * m + 8 * kPair;
@@ -74,22 +71,28 @@ template <class V, Format kFormat, int kRows>
   }
 }
 
-template <class V, Format kFormat, int kRows>
-[[gnu::always_inline]] inline void add_scaled(const SumsOf<V, kFormat>* sums, typename V::F32 scale,
-                                              const float* row_scales, typename V::F32* totals) {
+// Sums in 32 bits, times the scales of their half group where those are whole numbers.
+template <class V, Format kFormat, int kRows, class AnyScales>
+[[gnu::always_inline]] inline void widen_sums(const SumsOf<V, kFormat>* sums, const AnyScales& s, int half,
+                                              typename V::I32* wide) {
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
-    const auto products = V::to_float(V::widen(sums[m]));
-    totals[m] = V::fma(products, V::mul(scale, V::broadcast(row_scales[m])), totals[m]);
+    if constexpr (by_whole_scales<V, kFormat>()) {
+      wide[m] = V::widen(sums[m], s.scale[half]);
+    } else {
+      wide[m] = V::widen(sums[m]);
+    }
   }
 }
 
-template <class V, Format kFormat, int kRows, class Multipliers>
-[[gnu::always_inline]] inline void add_multiplied(const SumsOf<V, kFormat>* sums, const Multipliers& scale,
-                                                  const float* row_scales, typename V::F32* totals) {
+template <class V, Format kFormat, int kRows, class AnyScales>
+[[gnu::always_inline]] inline void add_scaled(const typename V::I32* wide, const AnyScales& s, int half,
+                                              const float* row_scales, typename V::F32* totals) {
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
-    totals[m] = V::fma(V::to_float(V::widen(sums[m], scale)), V::broadcast(row_scales[m]), totals[m]);
+    auto scale = V::broadcast(row_scales[m]);
+    if constexpr (!by_whole_scales<V, kFormat>()) scale = V::mul(s.scale[half], scale);
+    totals[m] = V::fma(V::to_float(wide[m]), scale, totals[m]);
   }
 }
 
@@ -104,25 +107,25 @@ template <class V, int kRows>
 template <class V, Format kFormat, int kRows, class AnyScales>
 [[gnu::always_inline]] inline void accumulate_group(const uint8_t* group, const AnyScales& s, const Stream& x,
                                                     typename V::F32* totals) {
-  const auto add = [&](const SumsOf<V, kFormat>* sums, int half) __attribute__((always_inline)) {
-    if constexpr (by_whole_scales<V, kFormat>()) {
-      add_multiplied<V, kFormat, kRows>(sums, s.scale[half], x.scales, totals);
-    } else {
-      add_scaled<V, kFormat, kRows>(sums, s.scale[half], x.scales, totals);
-    }
-  };
-  const QuadsOf<V, kFormat> quads(group);
+  // Half groups are joined before they become floats, unless their scales differ and are no factors of them yet.
+  constexpr bool kJoined = by_whole_scales<V, kFormat>() || kFormat != Format::Q6_K;
   SumsOf<V, kFormat> sums[kRows];
+  typename V::I32 wide[kRows], first[kRows];
   begin_sums<V, kFormat, kRows>(x.starts, sums);
-  accumulate_pair<V, kFormat, 0, kRows>(quads, group, x.bytes, sums);
-  accumulate_pair<V, kFormat, 1, kRows>(quads, group, x.bytes, sums);
+  accumulate_pair<V, kFormat, 0, kRows>(group, x.bytes, sums);
+  accumulate_pair<V, kFormat, 1, kRows>(group, x.bytes, sums);
   if constexpr (in_halves<V, kFormat>()) {
-    add(sums, 0);
+    widen_sums<V, kFormat, kRows>(sums, s, 0, first);
+    if constexpr (!kJoined) add_scaled<V, kFormat, kRows>(first, s, 0, x.scales, totals);
     begin_sums<V, kFormat, kRows>(x.starts + kRows, sums);
   }
-  accumulate_pair<V, kFormat, 2, kRows>(quads, group, x.bytes, sums);
-  accumulate_pair<V, kFormat, 3, kRows>(quads, group, x.bytes, sums);
-  add(sums, 1);
+  accumulate_pair<V, kFormat, 2, kRows>(group, x.bytes, sums);
+  accumulate_pair<V, kFormat, 3, kRows>(group, x.bytes, sums);
+  widen_sums<V, kFormat, kRows>(sums, s, 1, wide);
+  if constexpr (in_halves<V, kFormat>() && kJoined) {
+    for (int m = 0; m < kRows; ++m) wide[m] = V::add(first[m], wide[m]);
+  }
+  add_scaled<V, kFormat, kRows>(wide, s, 1, x.scales, totals);
 }
 
 // Adds the minimums of a record's groups. sums: those of the rows from its first group on.

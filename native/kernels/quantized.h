@@ -9,38 +9,33 @@
 namespace foredraft {
 namespace {
 
-// Quads of a group: the nibbles, with whatever bit planes the format adds.
-template <class V, int kGroupBytes>
-struct Quads {
-  typename V::Bytes plane[2];
-
-  explicit Quads(const uint8_t* group) {
-    if constexpr (kGroupBytes >= 320) plane[0] = V::load_bytes(group + 256);
-    if constexpr (kGroupBytes >= 384) plane[1] = V::load_bytes(group + 320);
+// Quad kQuad of a group, as format.h lays it out for values of 4, 5, 6 or 8 bits.
+template <class V, int kGroupBytes, int kQuad>
+[[gnu::always_inline]] inline typename V::Bytes read_quad(const uint8_t* group) {
+  // Has bytes loaded anew where some are used once more: kept until then, they would push others out of registers.
+  if constexpr (kGroupBytes == 320 ? kQuad >= 5 : kGroupBytes == 384 && kQuad % 4 == 3) asm("" : "+r"(group));
+  const auto bytes = [&](int index) __attribute__((always_inline)) { return V::load_bytes(group + 64 * index); };
+  if constexpr (kGroupBytes == 256) {
+    return kQuad % 2 == 0 ? V::low_nibbles(bytes(kQuad / 2)) : V::high_nibbles(bytes(kQuad / 2));
+  } else if constexpr (kGroupBytes == 320 && kQuad < 5) {
+    return V::template take_bits<0, 0x1f>(bytes(kQuad));
+  } else if constexpr (kGroupBytes == 320 && kQuad == 7) {
+    const auto lowest = V::template insert_bits<-4, 0x02>(V::template take_bits<-5, 0x01>(bytes(3)), bytes(1));
+    return V::template insert_bits<-3, 0x1c>(lowest, bytes(4));
+  } else if constexpr (kGroupBytes == 320) {
+    constexpr int kFirst = 2 * (kQuad - 5);
+    return V::template insert_bits<-3, 0x1c>(V::template take_bits<-6, 0x03>(bytes(kFirst + 1)), bytes(kFirst));
+  } else if constexpr (kGroupBytes == 384 && kQuad % 4 < 3) {
+    return V::template take_bits<0, 0x3f>(bytes(kQuad - kQuad / 4));
+  } else if constexpr (kGroupBytes == 384) {
+    constexpr int kFirst = 3 * (kQuad / 4);
+    const auto pair = V::template take_bits<-6, 0x03>(bytes(kFirst));
+    const auto lowest = V::template insert_bits<-4, 0x0c>(pair, bytes(kFirst + 1));
+    return V::template insert_bits<-2, 0x30>(lowest, bytes(kFirst + 2));
+  } else {
+    return bytes(kQuad);
   }
-
-  template <int kPair>
-  void pair(const uint8_t* group, typename V::Bytes* even, typename V::Bytes* odd) const {
-    if constexpr (kGroupBytes == 512) {
-      *even = V::load_bytes(group + 128 * kPair);
-      *odd = V::load_bytes(group + 128 * kPair + 64);
-      return;
-    } else {
-      const typename V::Bytes both = V::load_bytes(group + 64 * kPair);
-      *even = V::low_nibbles(both);
-      *odd = V::high_nibbles(both);
-    }
-    if constexpr (kGroupBytes == 320) {
-      *even = V::template insert_bits<4 - 2 * kPair, 0x10>(*even, plane[0]);
-      *odd = V::template insert_bits<3 - 2 * kPair, 0x10>(*odd, plane[0]);
-    }
-    if constexpr (kGroupBytes == 384) {
-      constexpr int kShift = 4 - 4 * (kPair % 2);
-      *even = V::template insert_bits<kShift, 0x30>(*even, plane[kPair / 2]);
-      *odd = V::template insert_bits<kShift - 2, 0x30>(*odd, plane[kPair / 2]);
-    }
-  }
-};
+}
 
 constexpr bool has_minimum(Format format) {
   return format == Format::Q4_1 || format == Format::Q5_1 || format == Format::Q4_K || format == Format::Q5_K;

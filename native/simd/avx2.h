@@ -98,6 +98,7 @@ struct Avx2 {
   }
 
   static I32 zero_i32() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  static I32 add(I32 a, I32 b) { return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)}; }
   static F32 to_float(I32 v) { return {_mm256_cvtepi32_ps(v.low), _mm256_cvtepi32_ps(v.high)}; }
   // Sums of products, two lanes of 16 bits a channel: of the first two bytes of each quad, and of the others.
   struct Sums {
@@ -161,10 +162,16 @@ struct Avx2 {
   static Bytes high_nibbles(Bytes v) {
     return low_nibbles({_mm256_srli_epi16(v.low, 4), _mm256_srli_epi16(v.high, 4)});
   }
-  // base | (bits shifted left by kLeft (right when negative), masked to kMask).
+  // Bits shifted left by kLeft (right when negative), masked to kMask.
+  template <int kLeft, int kMask>
+  static Bytes take_bits(Bytes bits) {
+    return {take_bits<kLeft, kMask>(bits.low), take_bits<kLeft, kMask>(bits.high)};
+  }
+  // base | take_bits(bits), where base has no bit of the mask set.
   template <int kLeft, int kMask>
   static Bytes insert_bits(Bytes base, Bytes bits) {
-    return {insert_bits<kLeft, kMask>(base.low, bits.low), insert_bits<kLeft, kMask>(base.high, bits.high)};
+    return {_mm256_or_si256(base.low, take_bits<kLeft, kMask>(bits.low)),
+            _mm256_or_si256(base.high, take_bits<kLeft, kMask>(bits.high))};
   }
   // Written as assembly: GCC takes a function that only prefetches for one without effect, and drops its calls.
   static void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
@@ -197,10 +204,10 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, own), own));
   }
   template <int kLeft, int kMask>
-  static __m256i insert_bits(__m256i base, __m256i bits) {
+  static __m256i take_bits(__m256i bits) {
     if constexpr (kLeft > 0) bits = _mm256_slli_epi16(bits, kLeft);
     if constexpr (kLeft < 0) bits = _mm256_srli_epi16(bits, -kLeft);
-    return _mm256_or_si256(base, _mm256_and_si256(bits, _mm256_set1_epi8(kMask)));
+    return _mm256_and_si256(bits, _mm256_set1_epi8(kMask));
   }
 };
 

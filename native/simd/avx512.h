@@ -79,6 +79,7 @@ struct Avx512 : WholeSums<Avx512> {
   }
 
   static I32 zero_i32() { return _mm512_setzero_si512(); }
+  static I32 add(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
   static F32 to_float(I32 v) { return _mm512_cvtepi32_ps(v); }
   // Sums of products, on the way to 32 bits: `holds` says whether they can take so many dots with weights of such a
   // magnitude.
@@ -106,16 +107,26 @@ struct Avx512 : WholeSums<Avx512> {
   static Bytes high_nibbles(Bytes v) {
     return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(0x0f));
   }
-  // base | (bits shifted left by kLeft (right when negative), masked to kMask).
+  // Bits shifted left by kLeft (right when negative), masked to kMask.
+  template <int kLeft, int kMask>
+  static Bytes take_bits(Bytes bits) {
+    return _mm512_and_si512(shifted<kLeft>(bits), _mm512_set1_epi8(kMask));
+  }
+  // base | take_bits(bits), where base has no bit of the mask set.
   template <int kLeft, int kMask>
   static Bytes insert_bits(Bytes base, Bytes bits) {
-    Bytes shifted = bits;
-    if constexpr (kLeft > 0) shifted = _mm512_slli_epi16(bits, kLeft);
-    if constexpr (kLeft < 0) shifted = _mm512_srli_epi16(bits, -kLeft);
-    return _mm512_ternarylogic_epi32(base, shifted, _mm512_set1_epi8(kMask), 0xf8);  // base | (shifted & mask)
+    return _mm512_ternarylogic_epi32(base, shifted<kLeft>(bits), _mm512_set1_epi8(kMask), 0xf8);
   }
   // Written as assembly: GCC takes a function that only prefetches for one without effect, and drops its calls.
   static void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
+
+ private:
+  template <int kLeft>
+  static Bytes shifted(Bytes bits) {
+    if constexpr (kLeft > 0) return _mm512_slli_epi16(bits, kLeft);
+    if constexpr (kLeft < 0) return _mm512_srli_epi16(bits, -kLeft);
+    return bits;
+  }
 };
 
 }  // namespace

@@ -93,6 +93,7 @@ struct Portable : WholeSums<Portable> {
   static F32 keep_if_greater(F32 a, F32 test, F32 bound) { return test > bound ? a : F32{}; }
 
   static I32 zero_i32() { return I32{}; }
+  static I32 add(I32 a, I32 b) { return a + b; }
   static F32 to_float(I32 a) { return __builtin_convertvector(a, F32); }
   using Sums = I32;
   static I32 widen(Sums v) { return v; }
@@ -118,11 +119,16 @@ struct Portable : WholeSums<Portable> {
   }
   static Bytes low_nibbles(Bytes a) { return a & 0x0f; }
   static Bytes high_nibbles(Bytes a) { return a >> 4; }
-  // base | (bits shifted left by kLeft (right when negative), masked to kMask).
+  // Bits shifted left by kLeft (right when negative), masked to kMask.
+  template <int kLeft, int kMask>
+  static Bytes take_bits(Bytes bits) {
+    if constexpr (kLeft >= 0) return (bits << kLeft) & static_cast<uint8_t>(kMask);
+    if constexpr (kLeft < 0) return (bits >> -kLeft) & static_cast<uint8_t>(kMask);
+  }
+  // base | take_bits(bits), where base has no bit of the mask set.
   template <int kLeft, int kMask>
   static Bytes insert_bits(Bytes base, Bytes bits) {
-    if constexpr (kLeft >= 0) return base | ((bits << kLeft) & static_cast<uint8_t>(kMask));
-    if constexpr (kLeft < 0) return base | ((bits >> -kLeft) & static_cast<uint8_t>(kMask));
+    return base | take_bits<kLeft, kMask>(bits);
   }
   static void prefetch(const uint8_t*) {}
 
