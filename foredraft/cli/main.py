@@ -16,6 +16,7 @@ from typer.main import get_command
 import foredraft
 from foredraft.cli.bench import bench
 from foredraft.cli.chat import chat
+from foredraft.cli.check import check
 from foredraft.cli.generate import generate
 from foredraft.cli.inspect import inspect
 from foredraft.cli.pull import pull
@@ -33,6 +34,7 @@ app.command()(pull)
 app.command()(generate)
 app.command()(chat)
 app.command()(inspect)
+app.command()(check)
 app.add_typer(bench)
 
 

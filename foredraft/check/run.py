@@ -1,0 +1,146 @@
+"""Run a plan: every cell's answers against those of plain decoding, then the distributions."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from foredraft.check.compare import Difference, difference
+from foredraft.check.distribution import DistributionResult, planned_tests
+from foredraft.check.drafting import Drafting, draft_with
+from foredraft.check.grid import OPTION_SETS, Cell, Plan
+from foredraft.engine import Completion
+from foredraft.errors import UserError
+from foredraft.llm import LLM, SamplingParams
+
+SEED = 7
+Progress = Callable[[int, int, str], None]
+"""Called before each step with how many are done, how many there are, and what comes."""
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What a cell came to. refused: the line by which the combination was refused; failed: what broke."""
+
+    cell: Cell
+    num_answers: int = 0
+    differences: tuple[Difference, ...] = ()
+    num_tokens: int = 0
+    num_rounds: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    seconds: float = 0.0
+    refused: str = ""
+    failed: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether every answer was that of plain decoding."""
+        return not self.differences and not self.failed
+
+
+@dataclass(frozen=True)
+class Report:
+    """All results."""
+
+    plan: Plan
+    cells: tuple[CellResult, ...]
+    distributions: tuple[DistributionResult, ...]
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether speculation changed nothing anywhere, and every control was found out."""
+        return all(result.holds for result in self.cells) and all(result.holds for result in self.distributions)
+
+
+def run(llm: LLM, plan: Plan, progress: Progress = lambda done, of, what: None) -> Report:
+    """Run everything. llm: the target, whatever it drafts with.
+
+    Raises UserError where a drafter cannot be had, or a prompt does not fit.
+    """
+    started = time.perf_counter()
+    tests = list(planned_tests(llm, plan))
+    of = len(plan.cells) + len(tests)
+    checker = _Checker(llm, plan)
+    cells = []
+    for done, cell in enumerate(plan.cells):
+        progress(done, of, cell.describe())
+        cells.append(checker.result(cell))
+    distributions = []
+    for done, test in enumerate(tests, start=len(plan.cells)):
+        progress(done, of, test.name)
+        distributions.append(test.run())
+    progress(of, of, "")
+    return Report(plan, tuple(cells), tuple(distributions), time.perf_counter() - started)
+
+
+@dataclass
+class _Checker:
+    llm: LLM
+    plan: Plan
+    plain: LLM = field(init=False)
+    answers: dict[tuple[str, SamplingParams], Completion] = field(default_factory=dict)
+    current: tuple[Drafting, LLM] | None = None
+
+    def __post_init__(self) -> None:
+        self.plain = self.llm.with_drafts("none")
+
+    def result(self, cell: Cell) -> CellResult:
+        """Answer all prompts of a cell, and compare."""
+        params = self._params(cell)
+        started = time.perf_counter()
+        try:
+            expected = [self._expected(prompt, params) for prompt in self.plan.prompts]
+            found = self._found(cell, params, expected)
+        except UserError as error:
+            if cell.options == "plain" and cell.drafting.acceptance == "coupled":
+                raise
+            return CellResult(cell, refused=str(error))
+        except Exception as error:  # whatever breaks is a finding
+            return CellResult(cell, failed=f"{type(error).__name__}: {error}")
+        pairs = zip(self.plan.prompts, expected, found, strict=True)
+        compared = [difference(self.plain, prompt, plain, drafted) for prompt, plain, drafted in pairs]
+        spec = [answer.speculation for answer in found]
+        return CellResult(
+            cell,
+            num_answers=len(found),
+            differences=tuple(one for one in compared if one is not None),
+            num_tokens=sum(one.num_emitted_tokens for one in spec),
+            num_rounds=sum(one.num_rounds for one in spec),
+            num_draft_tokens=sum(one.num_draft_tokens for one in spec),
+            num_accepted_tokens=sum(one.num_accepted_tokens for one in spec),
+            seconds=time.perf_counter() - started,
+        )
+
+    def _params(self, cell: Cell) -> SamplingParams:
+        options = {"max_tokens": self.plan.max_tokens, **OPTION_SETS[cell.options]}
+        return SamplingParams(temperature=cell.temperature, seed=SEED, **options)
+
+    def _expected(self, prompt: str, params: SamplingParams) -> Completion:
+        key = prompt, params
+        if key not in self.answers:
+            [self.answers[key]] = self.plain.generate(prompt, params)
+        return self.answers[key]
+
+    def _found(self, cell: Cell, params: SamplingParams, expected: Sequence[Completion]) -> list[Completion]:
+        drafted = self._drafted(cell.drafting)
+        if "prediction" in (*cell.drafting.draft, *drafted.methods):
+            # Mostly right: the answers, as far as their middle, and then on from somewhere else.
+            halves = [answer.text[: len(answer.text) // 2] + answer.text[-5:] for answer in expected]
+            params = replace(params, prediction="\n".join(halves) or "x")
+        found: list[Completion] = []
+        for prompts in _batches(self.plan.prompts, cell.batch):
+            found += drafted.generate(prompts, params)
+        return found
+
+    def _drafted(self, drafting: Drafting) -> LLM:
+        """The model with that way of drafting, which is kept while cells go on with it."""
+        if self.current is None or self.current[0] != drafting:
+            self.current = None
+            self.current = drafting, draft_with(self.llm, drafting)
+        return self.current[1]
+
+
+def _batches(prompts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(prompts), size):
+        yield prompts[start : start + size]

@@ -1,0 +1,164 @@
+"""Runs of `foredraft check`: what is right holds, and whatever is wrong is found and shown."""
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from helpers.engines import tiny_file
+from rich.console import Console
+
+from foredraft.accept import Accepted, walk
+from foredraft.check import Cell, Drafting, Plan, Report, make_plan, run
+from foredraft.check.compare import difference, plain_logits
+from foredraft.check.report import show, to_json_dict
+from foredraft.llm import LLM, SamplingParams
+from foredraft.tree import DraftTree
+
+PROMPTS = ("a b a b a b a", "c d e c d e c")
+LOOKUP = Drafting(("lookup",), 3)
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    return LLM(tiny_file(), draft="none", threads=1)
+
+
+def plan_of(*cells: Cell) -> Plan:
+    return Plan(cells, PROMPTS, max_tokens=12, num_samples=0, rules=())
+
+
+def shown(report: Report) -> str:
+    text = io.StringIO()
+    show(report, Console(file=text, width=300))
+    return text.getvalue()
+
+
+def run_wrong(
+    llm: LLM,
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: Callable[[DraftTree, Callable[[int], int]], Accepted],
+    *cells: Cell,
+) -> Report:
+    monkeypatch.setattr("foredraft.accept.rules.walk", wrong)
+    return run(llm, plan_of(*cells))
+
+
+def test_what_is_right_holds(llm: LLM) -> None:
+    methods = [("lookup",), (str(tiny_file(seed=1)),)]
+    plan = make_plan(methods, prompts=PROMPTS)
+    steps: list[tuple[int, int, str]] = []
+    chosen = [c for c in plan.cells if c.options != "json"]  # a random model never closes a bracket
+    plan = replace(plan, cells=tuple(chosen), max_tokens=8, rules=())
+    report = run(llm, plan, lambda *step: steps.append(step))
+    assert report.holds, shown(report)
+    assert not [result.refused for result in report.cells if result.refused]
+    assert all(result.num_answers == 2 and result.num_rounds for result in report.cells)
+    assert sum(result.num_accepted_tokens for result in report.cells) > 0
+    assert [done for done, _, _ in steps] == list(range(len(chosen) + 1))
+    assert "All" in shown(report).splitlines()[-1]
+    found = json.loads(json.dumps(to_json_dict(report, model="m", machine={}), allow_nan=False))
+    assert found["holds"] is True
+    assert len(found["comparisons"]) == len(chosen)
+
+
+def accept_everything(tree: DraftTree, target_token: Callable[[int], int]) -> Accepted:
+    """As if a child of each node were right, whatever the target says."""
+    node, path = 0, list[int]()
+    while (child := next((i for i in range(1, tree.num_nodes) if tree.parents[i] == node), None)) is not None:
+        path.append(child)
+        node = child
+    return Accepted(tuple(path), target_token(node))
+
+
+def test_a_wrong_acceptor_is_found_with_the_first_divergence(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [Cell(LOOKUP, temperature, "plain", 1) for temperature in (0.0, 0.8)]
+    report = run_wrong(llm, monkeypatch, accept_everything, *cells)
+    assert not report.holds
+    for result in report.cells:
+        assert result.differences
+        for fault in result.differences:
+            assert {"token_ids", "text"} <= set(fault.parts)
+            where = fault.divergence
+            assert where is not None
+            assert where.plain is not None
+            assert where.plain != where.drafted
+            params = SamplingParams(max_tokens=12, temperature=result.cell.temperature, seed=7)
+            [plain] = llm.generate(fault.prompt, params)
+            assert where.plain == plain.token_ids[where.position]
+            before = [*llm.tokenizer.encode(fault.prompt), *plain.token_ids[: where.position]]
+            logits_V = plain_logits(llm, before)
+            assert where.plain_logit == logits_V[where.plain]
+            assert where.gap == where.plain_logit - logits_V[where.drafted]
+            if result.cell.temperature == 0:
+                assert where.gap > 0
+    text = shown(report)
+    assert "lookup, 3 tokens, temperature 0, plain" in text
+    assert "without speculation" in text
+    assert "gap" in text
+    assert "answers are not those of plain decoding" in text.splitlines()[-1]
+    [first, *_] = to_json_dict(report, model="m", machine={})["comparisons"][0]["differences"]
+    assert first["first_divergence"]["gap"] > 0
+
+
+def test_a_wrong_bonus_is_found(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(tree: DraftTree, target_token: Callable[[int], int]) -> Accepted:
+        right = walk(tree, target_token)
+        return replace(right, bonus=right.bonus ^ 1) if tree.num_draft_tokens else right
+
+    report = run_wrong(llm, monkeypatch, wrong, Cell(LOOKUP, 0.0, "plain", 4))
+    assert [len(result.differences) for result in report.cells] == [2]
+
+
+def test_what_breaks_off_is_reported_and_the_rest_goes_on(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(tree: DraftTree, target_token: Callable[[int], int]) -> Accepted:
+        if tree.num_draft_tokens > 1:
+            raise IndexError("row 9")
+        return walk(tree, target_token)
+
+    report = run_wrong(
+        llm,
+        monkeypatch,
+        wrong,
+        Cell(LOOKUP, 0.0, "plain", 1),
+        Cell(Drafting(("lookup",), 1), 0.0, "plain", 1),
+    )
+    assert [result.failed for result in report.cells] == ["IndexError: row 9", ""]
+    assert [result.holds for result in report.cells] == [False, True]
+    assert not report.holds
+    assert "broke off: IndexError: row 9" in shown(report)
+
+
+def test_an_answer_that_ends_earlier_differs_at_its_end(llm: LLM) -> None:
+    [whole] = llm.generate(PROMPTS[0], SamplingParams(max_tokens=6, ignore_eos=True))
+    [part] = llm.generate(PROMPTS[0], SamplingParams(max_tokens=4, ignore_eos=True))
+    fault = difference(llm, PROMPTS[0], whole, part)
+    assert fault is not None
+    assert {"token_ids", "text", "usage"} <= set(fault.parts)
+    assert fault.divergence is not None
+    assert (fault.divergence.position, fault.divergence.drafted) == (4, None)
+    assert (fault.divergence.drafted_text, fault.divergence.gap) == ("(end)", None)
+
+
+def test_every_part_of_an_answer_counts(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=4, ignore_eos=True, logprobs=2)
+    [answer] = llm.generate(PROMPTS[0], params)
+    assert difference(llm, PROMPTS[0], answer, answer) is None
+    usage = replace(answer, usage=replace(answer.usage, completion_tokens=5))
+    reason = replace(answer, finish_reason="stop")
+    for other, part in ((usage, "usage"), (reason, "finish_reason")):
+        fault = difference(llm, PROMPTS[0], answer, other)
+        assert fault is not None
+        assert part in fault.parts
+        assert fault.divergence is None
+
+
+def test_logprobs_count(llm: LLM) -> None:
+    def answer(text: str) -> Sequence[object]:
+        return llm.generate(text, SamplingParams(max_tokens=1, ignore_eos=True, logprobs=2))
+
+    [first], [other] = answer(PROMPTS[0]), answer(PROMPTS[1])
+    fault = difference(llm, PROMPTS[0], first, other)  # type: ignore[arg-type]
+    assert fault is not None
+    assert any("logprobs" in part or part == "choices" for part in fault.parts), fault.parts
