@@ -69,11 +69,13 @@ class Totals:
 
 
 def headline(trace: Trace, request: RequestTrace) -> str:
-    """One line: the model, the drafters, and what came of it."""
+    """One line: the model, the drafters that had something to propose (all, if none had), and what came of it."""
     totals = Totals.of(request.rounds)
     parts = []
     if trace.header is not None:
-        drafters = [name for name in trace.header.drafters if name != "none"]
+        asked = [name for name in trace.header.drafters if name != "none"]
+        proposed = {source for record in request.rounds for source in record.sources}
+        drafters = [name for name in asked if name in proposed] or asked
         parts += [trace.header.model, f"drafter {' + '.join(drafters)}" if drafters else "no drafter"]
     rounds = "round" if totals.num_rounds == 1 else "rounds"
     parts.append(f"{totals.num_emitted} tokens in {totals.num_rounds} {rounds}")
