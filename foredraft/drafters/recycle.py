@@ -21,7 +21,7 @@ from foredraft.tree import Budget, DraftTree
 NUM_CANDIDATES = 8
 """Candidates of a row, as in the paper."""
 MAX_ROWS_READ = 8
-"""Most rows of logits read of a request in a round: some 30 microseconds each for 152 thousand tokens."""
+"""Most rows of logits read of a request in a round: some 30 microseconds each where there are 152 thousand tokens."""
 MAX_SINGLE_ROWS, MAX_PAIR_ROWS = 1 << 14, 1 << 15
 """Most rows kept for one token and for two; those longest not written go first. Together some 25 MB."""
 CLASS_LIMITS = (0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95)
@@ -33,6 +33,7 @@ SINGLE_TRUST, PAIR_TRUST = 0.5, 0.75
 A guess; PRIOR_WEIGHT cases of a class weigh as much as it.
 """
 PRIOR_WEIGHT = 8.0
+_NUM_PARTS = 128
 _MEMORY = 1024.0
 """Cases of a class after which older ones count half, so that what is learned follows the text."""
 
@@ -119,8 +120,8 @@ class RecycleDrafter:
         tree = outcome.tree
         kept = (0, *outcome.path)
         others = [node for node in range(tree.num_nodes) if node not in kept]
-        for node in (*others[: max(MAX_ROWS_READ - len(kept), 0)], *kept[-MAX_ROWS_READ:]):
-            row = top_candidates(outcome.logits_NV[node])
+        nodes = (*others[: max(MAX_ROWS_READ - len(kept), 0)], *kept[-MAX_ROWS_READ:])
+        for node, row in zip(nodes, top_candidates(outcome.logits_NV, nodes), strict=True):
             token, parent = tree.tokens[node], tree.parents[node]
             _put(self._single, token, row, MAX_SINGLE_ROWS)
             _put(self._pair, (tree.tokens[parent] if parent >= 0 else before, token), row, MAX_PAIR_ROWS)
@@ -166,28 +167,32 @@ def _neighbours(tokens: Sequence[int], outcome: Outcome) -> tuple[int, list[int]
     return -1, []
 
 
-def top_candidates(logits_V: Floats) -> _Row:
-    """The tokens with the largest logits and the classes of their probabilities, which are relative to each other.
+def top_candidates(logits_NV: Floats, nodes: Sequence[int]) -> list[_Row]:
+    """For each of the nodes the tokens with the largest logits, and classes of their chances relative to each other.
 
-    What lies in the same place of 256 equal parts forms a group; the largest of all logits are in the groups whose
-    largest are the largest, so only these groups are looked at.
+    Tokens whose places are the same in 128 equal parts of the vocabulary form a group. The largest of all logits are in
+    the groups whose largest are the largest, so only these groups are looked at closely.
     """
-    num_logits = len(logits_V)
-    width = num_logits // 256
+    rows_R1 = np.array(nodes)[:, None]
+    num_logits = logits_NV.shape[1]
+    width = num_logits // _NUM_PARTS
     if width <= NUM_CANDIDATES:
-        candidates = np.arange(num_logits)
+        tokens = np.broadcast_to(np.arange(num_logits), (len(nodes), num_logits))
     else:
-        parts = logits_V[: 256 * width].reshape(256, width)
-        groups = np.argpartition(parts.max(axis=0), -NUM_CANDIDATES)[-NUM_CANDIDATES:]
-        inside = (groups + width * np.arange(256)[:, None]).ravel()
-        candidates = np.concatenate([inside, np.arange(256 * width, num_logits)])
-    if len(candidates) > NUM_CANDIDATES:
-        candidates = candidates[np.argpartition(logits_V[candidates], -NUM_CANDIDATES)[-NUM_CANDIDATES:]]
-    candidates = candidates[np.argsort(-logits_V[candidates], kind="stable")]
-    values = logits_V[candidates]
-    if not np.isfinite(values[0]):  # a broken model: nothing is known of it
-        return tuple(candidates.tolist()), (0,) * len(candidates)
-    chances = np.exp(values - values[0])
-    chances /= chances.sum()
+        even = width * _NUM_PARTS
+        largest = np.stack([logits_NV[node, :even].reshape(_NUM_PARTS, width).max(axis=0) for node in nodes])
+        groups = np.argpartition(largest, -NUM_CANDIDATES, axis=1)[:, None, -NUM_CANDIDATES:]
+        tokens = (groups + np.arange(0, even, width)[:, None]).reshape(len(nodes), -1)
+        if even < num_logits:
+            rest = np.arange(even, num_logits)
+            tokens = np.concatenate([tokens, np.broadcast_to(rest, (len(nodes), len(rest)))], axis=1)
+    values = logits_NV[rows_R1, tokens]
+    best = np.argpartition(-values, min(NUM_CANDIDATES, num_logits) - 1, axis=1)[:, :NUM_CANDIDATES]
+    tokens, values = np.take_along_axis(tokens, best, axis=1), np.take_along_axis(values, best, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    tokens, values = np.take_along_axis(tokens, order, axis=1), np.take_along_axis(values, order, axis=1)
+    with np.errstate(invalid="ignore"):  # of a broken model nothing is known
+        chances = np.exp(values - values[:, :1])
+        chances = np.nan_to_num(chances / chances.sum(axis=1, keepdims=True))
     kinds = np.searchsorted(CLASS_LIMITS, chances, side="right")
-    return tuple(candidates.tolist()), tuple(kinds.tolist())
+    return [(tuple(row), tuple(kind)) for row, kind in zip(tokens.tolist(), kinds.tolist(), strict=True)]

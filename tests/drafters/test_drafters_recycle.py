@@ -31,25 +31,25 @@ def round_of(model: TableModel, drafter: RecycleDrafter, view: View, budget: int
     return outcome
 
 
-@pytest.mark.parametrize("size", [3, 8, 31, 256, 2303, 2304, 5000])
+@pytest.mark.parametrize("size", [1, 3, 8, 31, 256, 1151, 1152, 1153, 5000])
 def test_candidates_are_the_largest_logits(size: int) -> None:
     random = np.random.default_rng(size)
-    for _ in range(20):
-        logits = (4 * random.standard_normal(size)).astype(np.float32)
-        tokens, kinds = top_candidates(logits)
-        assert list(tokens) == np.argsort(-logits)[:NUM_CANDIDATES].tolist()
+    logits = (4 * random.standard_normal((20, size))).astype(np.float32)
+    nodes = [3, 0, *range(5, 20)]
+    for node, (tokens, kinds) in zip(nodes, top_candidates(logits, nodes), strict=True):
+        assert list(tokens) == np.argsort(-logits[node])[:NUM_CANDIDATES].tolist()
         assert list(kinds) == sorted(kinds, reverse=True)
 
 
 def test_candidates_of_rows_with_infinite_logits() -> None:
-    logits = np.full(3000, -np.inf, np.float32)
-    logits[[5, 2900]] = 1.0
-    with np.errstate(invalid="raise"):
-        tokens, kinds = top_candidates(logits)
+    logits = np.full((4, 3000), -np.inf, np.float32)
+    logits[0, [5, 2900]] = 1.0
+    for row, value in enumerate((-np.inf, np.inf, np.nan), start=1):
+        logits[row] = value
+    (tokens, kinds), *broken = top_candidates(logits, range(4))
     assert set(tokens[:2]) == {5, 2900}
     assert kinds[0] == kinds[1] > kinds[2]
-    for value in (-np.inf, np.inf, np.nan):
-        tokens, kinds = top_candidates(np.full(3000, value, np.float32))
+    for tokens, kinds in broken:
         assert (len(set(tokens)), set(kinds)) == (NUM_CANDIDATES, {0})
 
 
