@@ -1,6 +1,7 @@
 """Several drafters in order of preference: the first that has a proposal is taken."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from foredraft.drafters.base import Drafter, Outcome, RequestView, no_draft
 from foredraft.tree import Budget, DraftTree
@@ -22,7 +23,7 @@ class FirstDrafter:
             if not open_:
                 break
             proposals = drafter.propose([r for r, _ in open_], [b for _, b in open_])
-            trees |= {r.id: tree for (r, _), tree in zip(open_, proposals, strict=True)}
+            trees |= {r.id: _named(tree, drafter.name) for (r, _), tree in zip(open_, proposals, strict=True)}
             open_ = [(r, b) for r, b in open_ if not trees[r.id].num_draft_tokens]
         return [trees[request.id] for request in requests]
 
@@ -35,3 +36,8 @@ class FirstDrafter:
         """See `Drafter`."""
         for drafter in self._drafters:
             drafter.forget(request_id)
+
+
+def _named(tree: DraftTree, name: str) -> DraftTree:
+    """The tree with the name of its drafter, for whoever wants to know which of several it was."""
+    return tree if tree.sources else replace(tree, sources=("", *(name,) * tree.num_draft_tokens))

@@ -8,6 +8,7 @@ import pytest
 from helpers.engines import make_engine, output, run, submit, table_decoder, tiny_decoder, tiny_tokenizer
 
 from foredraft.drafters.base import Drafter
+from foredraft.drafters.first import FirstDrafter
 from foredraft.engine import Engine
 from foredraft.planner import FixedPlanner
 from foredraft.sampling import SamplingParams
@@ -169,3 +170,11 @@ def test_what_the_planner_expected_is_told() -> None:
     verifier = Verifier(decoder, TABLE.vocab_size)
     run(Engine(verifier, ExpectingPlanner(), tiny_tokenizer(), context_length=64, trace=trace), [PROMPT], SAMPLED)
     assert {(r.expected_tokens, r.expected_s) for r in trace.requests[0].rounds} == {(1.5, 0.25)}
+
+
+def test_of_several_drafters_the_one_that_proposed_is_named() -> None:
+    scripts = [ScriptedDrafter([[5], [], [6], []]), WrongDrafter(TABLE)]
+    trace, _ = traced(FirstDrafter(scripts), [PROMPT], replace(SAMPLED, max_tokens=6))
+    sources = [record.sources[1:] for record in trace.requests[0].rounds]
+    assert sources[0] == ("scripted",)
+    assert set(sources[1]) == {"wrong"}
