@@ -135,17 +135,11 @@ def run_speculation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def our_answers(options: argparse.Namespace, modes: Sequence[str]) -> dict[str, speculation.Answer]:
-    """One engine for each mode, all loaded side by side."""
+    """One engine for each mode, all on the same model."""
+    llm = LLM(options.model, draft="none", threads=options.threads, context_length=options.context_length)
     answers: dict[str, speculation.Answer] = {}
     for mode in modes:
-        engine = Engine(
-            options.model,
-            mode,
-            draft=options.draft,
-            num_threads=options.threads,
-            context=options.context_length,
-            raw=options.raw,
-        )
+        engine = Engine(llm, mode, draft=options.draft, raw=options.raw)
         answers[f"foredraft {mode}"] = functools.partial(ask, engine.answer, options.max_tokens)
     return answers
 

@@ -8,28 +8,22 @@ from foredraft.sampling import SamplingParams
 
 
 class Engine:
-    """A model loaded in this process, with one way of drafting.
+    """A loaded model with one way of drafting; engines share the model.
 
-    Modes: `none`; `lookup` or another drafter's name; `draft` for the draft model; each with `:K` behind it
-    for K draft tokens a round; `auto` for what the engine chooses.
+    Modes: `none`; `lookup` or another drafter's name; `draft` for the draft model; several joined by `+`, such as
+    `auto+draft`; each with `:K` behind it for K draft tokens a round, without it as many as the planner finds to pay.
+    Nothing is drafted from earlier answers, which would favour modes that see a prompt twice.
     """
 
-    def __init__(
-        self, model: str, mode: str, *, draft: str | None, num_threads: int, context: int, raw: bool = False
-    ) -> None:
-        name, _, number = mode.partition(":")
-        if name == "draft" and draft is None:
+    def __init__(self, llm: LLM, mode: str, *, draft: str | None, raw: bool = False) -> None:
+        names, _, number = mode.partition(":")
+        if "draft" in names.split("+") and draft is None:
             raise ValueError("the mode draft needs --draft")
         options: dict[str, Any] = {"num_draft_tokens": int(number)} if number else {}
+        drafts = [draft if name == "draft" and draft is not None else name for name in names.split("+")]
         self.mode = mode
         self._raw = raw
-        self._llm = LLM(
-            model,
-            draft=draft if name == "draft" else name,
-            threads=num_threads,
-            context_length=context,
-            **options,
-        )
+        self._llm = llm.with_drafts(drafts, draft_memory="none", **options)
 
     def answer(self, text: str, *, max_tokens: int, temperature: float, seed: int | None) -> dict[str, Any]:
         """One answer through the chat template (or the text continued as it stands, where `raw`)."""

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks.ours import Engine as RealEngine
 from benchmarks.prompts import Prompt
 from benchmarks.records import Records
 from benchmarks.speculation import Answer, SpeculationPlan, missing, planned_cells, run
 from benchmarks.summary import report, summary
+from foredraft.llm import LLM
 
 PROMPTS = [Prompt(str(i), "code" if i < 4 else "chat", f"prompt {i}") for i in range(6)]
 PLAN = SpeculationPlan(sampled_at=0.8, seeds=(1, 2), num_sampled=2)
@@ -111,7 +113,7 @@ def test_sampled_pass_needs_temperature_and_seeds(sampled_at: float | None, seed
 class Engine:
     """Stands in for `ours.Engine`: drafting with `broken` changes the tokens."""
 
-    def __init__(self, model: str, mode: str, **_: Any) -> None:
+    def __init__(self, llm: None, mode: str, **_: Any) -> None:
         self.call = answer(10.0, wrong_on="text" if mode == "broken" else "")
 
     def answer(self, text: str, *, max_tokens: int, temperature: float, seed: int | None) -> dict[str, Any]:
@@ -124,6 +126,7 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     model.write_bytes(b"x")
     prompts.write_text('{"question_id": 1, "family": "f", "turns": ["text"]}\n', encoding="utf-8")
     monkeypatch.setattr(command, "Engine", Engine)
+    monkeypatch.setattr(command, "LLM", lambda *_, **__: None)
     monkeypatch.setattr(command, "built_in_path", Path)
     kept = ["--records", str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "o.json")]
     return ["speculation", "-m", str(model), "--prompts", str(prompts), *kept]
@@ -154,3 +157,21 @@ def test_wrong_options_are_one_line(arguments: list[str], wrong: list[str], caps
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+def test_modes_are_ways_of_drafting(smollm2_path: Path) -> None:
+    llm = LLM(smollm2_path, draft="none")
+    expected = None
+    for mode, methods in [
+        ("none", ("none",)),
+        ("lookup:3", ("lookup",)),
+        ("lookup+draft:2", ("lookup", "model:smollm2-135m")),
+        ("auto+draft", ("suffix", "recycle", "prediction", "model:smollm2-135m")),
+    ]:
+        engine = RealEngine(llm, mode, draft=str(smollm2_path))
+        assert engine._llm._planner.methods == methods
+        done = engine.answer("Count to twenty.", max_tokens=12, temperature=0.0, seed=None)
+        expected = expected or done["token_ids"]
+        assert done["token_ids"] == expected
+    with pytest.raises(ValueError, match="needs --draft"):
+        RealEngine(llm, "auto+draft", draft=None)
