@@ -10,6 +10,7 @@ import numpy as np
 from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, RequestView
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.grammar import GrammarDrafter
+from foredraft.drafters.jacobi import JacobiDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.merge import MergeDrafter, likeliest_part, merge_trees
 from foredraft.drafters.model import MAX_BRANCHES, ModelDrafter
@@ -142,6 +143,7 @@ _METHODS: Mapping[str, Callable[[DraftOptions], Drafter]] = {
     "suffix": _suffix,
     "recycle": lambda options: RecycleDrafter(),
     "prediction": lambda options: PredictionDrafter(options.target),
+    "jacobi": lambda options: JacobiDrafter(options.kernels),
     "skip": lambda options: _skip("", options),
 }
 METHODS_WITHOUT_MODEL = tuple(name for name in _METHODS if name != "none")
@@ -183,7 +185,10 @@ def _model(path: Path, options: DraftOptions) -> Drafter:
     whole = options.decoder
     if whole is not None and whole.source is not None and path.samefile(whole.source.path):
         vocab_size = min(options.target.vocab_size, whole.config.vocab_size)
-        return _model_drafter(whole, options, vocab_size=vocab_size, name=name)
+        token_ids = _frequent_tokens(options.target, vocab_size, options.vocab_size)
+        layers = range(whole.config.num_layers)
+        decoder = whole if token_ids is None else load_part(whole, layers, token_ids=token_ids)
+        return _model_drafter(decoder, options, vocab_size=vocab_size, token_ids=token_ids, name=name)
     source = open_model(path)
     own = load_tokenizer(source.tokenizer_data)
     if first_difference(options.target, own) is not None:

@@ -1,10 +1,10 @@
 """Drafts from a model: what they are, and that its cache follows the request."""
 
 import math
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from helpers.drafting import View
 from helpers.engines import TableForward, table_decoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,22 +12,12 @@ from hypothesis import strategies as st
 from foredraft.drafters.base import Outcome
 from foredraft.drafters.model import ModelDrafter
 from foredraft.models.cached_decoder import CachedDecoder
-from foredraft.sampling import Processors, SamplingParams
+from foredraft.sampling import SamplingParams
 from foredraft.testing import TableModel
 from foredraft.tree import Budget, DraftTree
 
 V = 40
 MODEL = TableModel(2, V, seed=2)
-
-
-@dataclass
-class View:
-    tokens: list[int]
-    id: int = 0
-    num_prompt_tokens: int = 1
-    params: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
-    choice: int = 0
-    processors: Processors | None = None
 
 
 def one(drafter: ModelDrafter, view: View, budget: int | Budget) -> DraftTree:

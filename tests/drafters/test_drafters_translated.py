@@ -1,41 +1,27 @@
 """A draft model with other tokens than the target: what it is asked, what is proposed, and that nothing is lost."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import tiny
+from helpers.drafting import View
 from helpers.engines import make_engine, native_kernels, result, run, tiny_decoder, tiny_file, tiny_tokenizer
+from helpers.renaming import renamed, translated
 
 from foredraft import LLM, SamplingParams
 from foredraft.drafters import DraftOptions, make_drafters
 from foredraft.drafters.base import Outcome, RequestView
 from foredraft.drafters.model import ModelDrafter
-from foredraft.drafters.translated import TranslatedDrafter, names_of_tokens, original
-from foredraft.kernels.batch import Batch
-from foredraft.kernels.operations import Floats, Storage
-from foredraft.models.cached_decoder import CachedDecoder
+from foredraft.drafters.translated import TranslatedDrafter, names_of_tokens
 from foredraft.models.load import load_decoder
 from foredraft.models.source import open_model
-from foredraft.sampling import Processors
 from foredraft.text import Tokenizer, load_tokenizer
-from foredraft.text.vocabulary import Vocabulary
 from foredraft.tree import Budget, DraftTree
 
 TEXT = "The cat sat on the mat, and the dog, too. " * 3
 CHAT = "Write a Python function that adds two numbers, with a docstring."
-
-
-@dataclass
-class View:
-    tokens: list[int]
-    id: int = 0
-    num_prompt_tokens: int = 1
-    params: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
-    choice: int = 0
-    processors: Processors | None = None
 
 
 class Saying:
@@ -75,29 +61,6 @@ class Saying:
 @pytest.fixture(scope="module")
 def smollm2(smollm2_path: Path) -> Tokenizer:
     return load_tokenizer(open_model(smollm2_path).tokenizer_data)
-
-
-def renamed(tokenizer: Tokenizer, order: Sequence[int]) -> Tokenizer:
-    """The tokenizer with other ids: token i is what token order[i] was."""
-    back = np.argsort(order)
-    old = tokenizer.vocabulary
-    vocabulary = Vocabulary([old.tokens[i] for i in order], bytes(old.kinds[i] for i in order), old.style)
-
-    class Encoder:
-        splitter = None
-
-        @staticmethod
-        def encode(text: str, *, parse_special: bool) -> list[int]:
-            return back[tokenizer.encoder.encode(text, parse_special=parse_special)].tolist()
-
-    return replace(
-        tokenizer,
-        vocabulary=vocabulary,
-        encoder=Encoder(),
-        bos_id=None,
-        eos_id=int(back[tokenizer.eos_id]),
-        eos_ids=frozenset(back[sorted(tokenizer.eos_ids)].tolist()),
-    )
 
 
 def propose(drafter: TranslatedDrafter, view: View, budget: int) -> DraftTree:
@@ -197,17 +160,6 @@ def test_branches_stay_branches(smollm2: Tokenizer) -> None:
     assert tree.tokens[1] == target.encode(" a")[0]
 
 
-class Renamed:
-    """A model that knows its tokens by other ids; its logits stay in the order of the old ones."""
-
-    def __init__(self, decoder: CachedDecoder, order: Sequence[int]) -> None:
-        self._forward = decoder.compiled
-        self._order = np.array(order, np.int32)
-
-    def __call__(self, batch: Batch, storage: Storage) -> Mapping[str, Floats]:
-        return self._forward(replace(batch, tokens_N=self._order[batch.tokens_N]), storage)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_the_target_itself_under_other_names_is_nearly_always_right(
     smollm2_path: Path, smollm2: Tokenizer, temperature: float
@@ -216,17 +168,11 @@ def test_the_target_itself_under_other_names_is_nearly_always_right(
     order = np.random.default_rng(0).permutation(smollm2.vocab_size).tolist()
     own = renamed(smollm2, order)
     decoder = load_decoder(smollm2_path, kernels=native_kernels())
-    drafter = ModelDrafter(
-        CachedDecoder(decoder.config, Renamed(decoder, order), decoder.kernels),
-        vocab_size=smollm2.vocab_size,
-        own_ids=np.argsort(order).astype(np.int32),
-        original=original,
-    )
     assert names_of_tokens(smollm2, own, range(100)) == order[:100]
-    translated = TranslatedDrafter(drafter, target=smollm2, own=own)
+    drafter = translated(decoder, smollm2, order)
     prompt = smollm2.encode_chat([{"role": "user", "content": CHAT}])
     params = SamplingParams(max_tokens=40, temperature=temperature, seed=4, top_k=40)
-    engine = make_engine(decoder, translated, tokenizer=smollm2, num_draft_tokens=4)
+    engine = make_engine(decoder, drafter, tokenizer=smollm2, num_draft_tokens=4)
     plain = make_engine(load_decoder(smollm2_path, kernels=native_kernels()), tokenizer=smollm2)
     [done], [expected] = run(engine, [prompt], params), run(plain, [prompt], params)
     assert result(done) == result(expected)

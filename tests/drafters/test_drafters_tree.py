@@ -1,32 +1,22 @@
 """Trees from a draft model: which nodes they hold, how many passes they take, and that nothing is lost."""
 
 import math
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from helpers.drafting import View
 from helpers.engines import make_engine, result, run, table_decoder, tiny_decoder, tiny_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft.drafters.model import ModelDrafter, coupled_chances
 from foredraft.kernels.reference import ReferenceKernels
-from foredraft.sampling import Noise, Processors, SamplingParams, top_perturbed
+from foredraft.sampling import Noise, SamplingParams, top_perturbed
 from foredraft.testing import TableModel
 from foredraft.tree import Budget, DraftTree
 
 V = 40
 MODEL = TableModel(2, V, seed=2)
-
-
-@dataclass
-class View:
-    tokens: list[int]
-    id: int = 0
-    num_prompt_tokens: int = 1
-    params: SamplingParams = field(default_factory=lambda: SamplingParams(seed=0))
-    choice: int = 0
-    processors: Processors | None = None
 
 
 def survivals(tree: DraftTree) -> list[float]:

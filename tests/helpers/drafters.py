@@ -7,6 +7,7 @@ from typing import Any
 from foredraft.drafters.base import Drafter
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.grammar import GrammarDrafter
+from foredraft.drafters.jacobi import JacobiDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.merge import MergeDrafter
 from foredraft.drafters.model import ModelDrafter
@@ -16,8 +17,10 @@ from foredraft.drafters.prediction import PredictionDrafter
 from foredraft.drafters.recycle import RecycleDrafter
 from foredraft.drafters.suffix import SharedTexts, SuffixDrafter
 from foredraft.models.cached_decoder import CachedDecoder
+from foredraft.models.load import load_part
 from foredraft.testing import TableModel
 from helpers.engines import VOCAB_SIZE, table_decoder, tiny_decoder, tiny_tokenizer
+from helpers.renaming import translated
 
 TABLE = TableModel(order=1, vocab_size=VOCAB_SIZE, seed=5, scale=6.0)
 """A target that soon repeats itself, greedily, so that drafters which copy have something to copy."""
@@ -63,6 +66,23 @@ def _other_model(world: World) -> Drafter:
     return ModelDrafter(world.other(), vocab_size=VOCAB_SIZE, name="model:other")
 
 
+def _model_tree(world: World) -> Drafter:
+    return ModelDrafter(world.decoder(), vocab_size=VOCAB_SIZE, num_branches=3, name="model:tree")
+
+
+def _translated(world: World) -> Drafter:
+    """Every second token has the id of the one before it, and the other way round."""
+    order = [token ^ 1 if token < VOCAB_SIZE // 2 * 2 else token for token in range(VOCAB_SIZE)]
+    return translated(world.decoder(), tiny_tokenizer(), order)
+
+
+def _skip(world: World) -> Drafter:
+    """A table has no layers: there it is a draft model like others."""
+    whole = world.decoder()
+    part = load_part(whole, range(1, whole.config.num_layers)) if whole.source else whole
+    return ModelDrafter(part, vocab_size=VOCAB_SIZE, name="skip")
+
+
 def _prediction(world: World) -> Drafter:
     return PredictionDrafter(tiny_tokenizer())
 
@@ -83,6 +103,10 @@ CASES: dict[str, Case] = {
     ),
     "model": Case(_model, by_text_alone=True),
     "model-other": Case(_other_model, by_text_alone=True),
+    "model-tree": Case(_model_tree, by_text_alone=True),
+    "translated": Case(_translated, by_text_alone=True),
+    "skip": Case(_skip, by_text_alone=True),
+    "jacobi": Case(lambda world: JacobiDrafter(world.decoder().kernels), by_text_alone=False),
     "first": Case(lambda world: FirstDrafter([SuffixDrafter(), _other_model(world)]), by_text_alone=True),
     "merge": Case(
         lambda world: MergeDrafter([_prediction(world), SuffixDrafter(SharedTexts()), RecycleDrafter()]),
