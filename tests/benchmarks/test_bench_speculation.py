@@ -169,7 +169,7 @@ def test_modes_are_ways_of_drafting(smollm2_path: Path) -> None:
         ("auto+draft", ("suffix", "recycle", "prediction", "model:smollm2-135m")),
     ]:
         engine = RealEngine(llm, mode, draft=str(smollm2_path))
-        assert engine._llm._planner.methods == methods
+        assert tuple(name for name in engine._llm._planner.methods if name != "grammar") == methods
         done = engine.answer("Count to twenty.", max_tokens=12, temperature=0.0, seed=None)
         expected = expected or done["token_ids"]
         assert done["token_ids"] == expected
