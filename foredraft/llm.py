@@ -18,7 +18,15 @@ from foredraft.machine import processor_name
 from foredraft.models.load import load_decoder
 from foredraft.models.source import open_model
 from foredraft.models.store import DEFAULT_MODEL, cache_folder, resolve
-from foredraft.planner import CalibrationStore, FixedPlanner, Planner, make_auto_planner
+from foredraft.planner import (
+    AutoPlanner,
+    CalibrationStore,
+    FixedPlanner,
+    Learned,
+    Planner,
+    Profile,
+    make_auto_planner,
+)
 from foredraft.sampling import SamplingParams, TokenLogprob
 from foredraft.speculative_config import parse_speculative_config
 from foredraft.text import load_tokenizer
@@ -66,6 +74,8 @@ class LLM:
     kernels: "native" or "reference".
     speculative_config: instead of draft and num_draft_tokens, the keys that vLLM takes; see `parse_speculative_config`.
     trace: a file to write what every round did, or a function that takes the records (see `foredraft.trace`).
+    profile: a file that `foredraft tune` wrote for this model: what was learned of drafters, what passes cost, and the
+    drafting that did best, which is used where none is asked for.
 
     Raises UserError subclasses for anything wrong with the model or the options.
     """
@@ -85,13 +95,18 @@ class LLM:
         kernels: str = "native",
         speculative_config: str | Mapping[str, object] | None = None,
         trace: str | Path | Sink | None = None,
+        profile: str | Path | Profile | None = None,
     ) -> None:
         started = time.perf_counter()
+        self._profile = Profile.read(profile) if isinstance(profile, str | Path) else profile
         if speculative_config is not None:
             if draft != "auto" or num_draft_tokens is not None:
                 raise OptionError("--speculative-config cannot be combined with --draft or --num-draft-tokens")
             asked = parse_speculative_config(speculative_config)
             draft, num_draft_tokens = asked.draft, asked.num_draft_tokens
+        elif self._profile is not None and draft == "auto" and num_draft_tokens is None and num_draft_branches == 1:
+            best = self._profile.recommended
+            draft, num_draft_tokens, num_draft_branches = best.draft, best.num_draft_tokens, best.num_draft_branches
         drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory, acceptance)
         if threads is not None:
             _check_integer("--threads", threads, least=1, most=MAX_THREADS)
@@ -99,6 +114,8 @@ class LLM:
         source = open_model(resolve(model))
         self.name = source.path.name
         self.tokenizer = load_tokenizer(source.tokenizer_data)
+        if self._profile is not None:
+            self._profile.check(model=self.name, tokenizer=self.tokenizer.fingerprint())
         self.decoder = load_decoder(source, kernels=chosen)
         self._calibration_key = _calibration_key(source.path, chosen, threads or available_cores())
         self._settings = {"threads": threads or available_cores(), "kernels": kernels}
@@ -116,12 +133,16 @@ class LLM:
         draft_memory: str | Path = "process",
         acceptance: str = "coupled",
         trace: str | Path | Sink | None = None,
+        profile: Profile | None = None,
     ) -> Self:
         """The same model, which is not loaded again, with another way of drafting. Arguments and errors as above.
+
+        profile: what to start from; None: that of the model. What it recommends is not asked for here.
 
         The two share the model's cache, so they must not run at the same time.
         """
         other = copy.copy(self)
+        other._profile = profile or self._profile
         drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory, acceptance)
         other._draft_with(drafting, self.context_length, trace)
         return other
@@ -159,7 +180,7 @@ class LLM:
             return FixedPlanner(drafter, drafting.num_draft_tokens or 0, reason=reason)
         store = CalibrationStore(cache_folder() / "calibration")
         drafters = with_grammar(make_drafters(asked, options))
-        return make_auto_planner(drafters, self.decoder, store, self._calibration_key)
+        return make_auto_planner(drafters, self.decoder, store, self._calibration_key, self._profile)
 
     def _opened(self, trace: str | Path | Sink, drafting: "_Drafting", context_length: int) -> Sink:
         """Where the records of a trace go, the header already written."""
@@ -191,6 +212,20 @@ class LLM:
     def methods(self) -> tuple[str, ...]:
         """Names of the drafters that may be asked."""
         return self._planner.methods
+
+    @property
+    def learned(self) -> Mapping[str, Learned]:
+        """What was found out about drafters while answering, by their names; nothing where the plan is fixed."""
+        return self._planner.learned if isinstance(self._planner, AutoPlanner) else {}
+
+    @property
+    def calibration_key(self) -> Mapping[str, object]:
+        """What the times of forward passes depend on: the model's file, kernels, threads, processor."""
+        return self._calibration_key
+
+    def forget_texts(self) -> None:
+        """Drop the prompts of answered requests, which later requests that begin alike need not read again."""
+        self.decoder.cache.pool.forget_kept()
 
     @property
     def context_length(self) -> int:

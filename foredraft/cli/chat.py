@@ -42,6 +42,7 @@ def chat(
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     trace: options.Trace = None,
+    profile: options.Profile = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Talk with a model.
@@ -61,6 +62,7 @@ def chat(
         threads=threads,
         context_length=context_length,
         trace=trace,
+        profile=profile,
     )
     system = None if system is None else checked_argument("--system", system)
     llm = options.load(engine, quiet=quiet)

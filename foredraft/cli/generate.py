@@ -50,6 +50,7 @@ def generate(
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     trace: options.Trace = None,
+    profile: options.Profile = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Answer or continue a prompt.
@@ -74,9 +75,8 @@ def generate(
         threads=threads,
         context_length=context_length,
         trace=trace,
+        profile=profile,
     )
-    if sampling.prediction is not None and draft and not {"prediction", "auto"} & set(draft):
-        raise OptionError(f"--prediction helps only --draft prediction (or auto), not {', '.join(draft)}: add it")
     if raw and system is not None:
         raise OptionError("--system needs the chat template, which --raw switches off; drop one of them")
     text = read_prompt(prompt, prompt_file, raw=raw)

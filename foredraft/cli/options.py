@@ -79,6 +79,9 @@ ContextLength = Annotated[
 Trace = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write what every round did, as JSON Lines, to this file.")
 ]
+Profile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Start from what `foredraft tune` found out about this model.")
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no summary on stderr.")]
 
 
@@ -97,6 +100,7 @@ class EngineOptions:
     threads: int | None
     context_length: int | None
     trace: "Path | Sink | None" = None
+    profile: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise OptionError before anything is fetched or loaded."""
@@ -154,4 +158,5 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
         context_length=options.context_length,
         threads=options.threads,
         trace=options.trace,
+        profile=options.profile,
     )

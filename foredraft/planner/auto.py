@@ -9,7 +9,7 @@ that was of no use costs nothing, and is back as soon as the text suits it.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from foredraft.drafters import merge_trees
@@ -18,6 +18,7 @@ from foredraft.planner.base import Planned, RoundTimes, room
 from foredraft.planner.cost import CostModel
 from foredraft.planner.costly import CostlyPlan, StepCosts
 from foredraft.planner.explain import Explanation
+from foredraft.planner.profile import Learned
 from foredraft.planner.rate import Rate
 from foredraft.planner.select import Selection, select, survivals
 from foredraft.planner.survival import Survival
@@ -55,6 +56,7 @@ class AutoPlanner:
 
     drafters: free ones and costly ones. cost: of the target's passes. step_costs: of each costly drafter, by name.
     clock: seconds since some moment; another one makes simulations possible.
+    learned: what an earlier planner found out about drafters of these names.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class AutoPlanner:
         step_costs: dict[str, StepCosts],
         *,
         clock: Callable[[], float] = time.perf_counter,
+        learned: Mapping[str, Learned] | None = None,
     ) -> None:
         self._clock = clock
         self._drafters = {drafter.name: drafter for drafter in drafters}
@@ -75,6 +78,23 @@ class AutoPlanner:
         self._survivals: dict[tuple[str, bool], Survival] = {}
         self._running: dict[int, _Running] = {}
         self._expected_s: float | None = None
+        for name, known in (learned or {}).items():
+            if name in self._drafters:
+                self._survivals |= {(name, greedy): found for greedy, found in known.survivals().items()}
+                self._costly.start_from(name, known.shares())
+
+    @property
+    def learned(self) -> dict[str, Learned]:
+        """What was found out about the drafters, for a later planner to start from."""
+        found = {}
+        for name in self._drafters:
+            kinds = {greedy: self._survivals.get((name, greedy)) for greedy in (True, False)}
+            states = {greedy: survival.to_json() if survival else {} for greedy, survival in kinds.items()}
+            shares = self._costly.shares(name)
+            found[name] = Learned(
+                greedy=states[True], sampled=states[False], greedy_share=shares[True], sampled_share=shares[False]
+            )
+        return found
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ that is enough for a short chain it is tried.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -171,6 +171,16 @@ class CostlyPlan:
         """Count one of its tokens whose parent was right."""
         self._own.setdefault((request.id, name), _Share()).count(right=right)
         self._shared.setdefault((name, request.params.greedy), _Share()).count(right=right)
+
+    def start_from(self, name: str, shares: Mapping[bool, tuple[float, float]]) -> None:
+        """Take over the shares of right tokens, by whether texts were greedy, that an earlier plan found."""
+        for greedy, (right, total) in shares.items():
+            self._shared[name, greedy] = _Share(right, total)
+
+    def shares(self, name: str) -> dict[bool, tuple[float, float]]:
+        """The shares of right tokens: how many were right, and all."""
+        found = {greedy: self._shared.get((name, greedy), _Share()) for greedy in (True, False)}
+        return {greedy: (share.right, share.total) for greedy, share in found.items()}
 
     def observe(self, times: RoundTimes) -> None:
         """Lay by what trying may cost."""

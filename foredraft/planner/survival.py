@@ -7,7 +7,9 @@ code, say) shifts all bins together by an amount that is learned while it runs; 
 
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 CONFIDENCE_EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
 DEPTH_EDGES = (2, 3, 5, 9)
@@ -20,6 +22,8 @@ MOST_REMEMBERED = 400.0
 SHIFT_RATE = 0.3
 SHIFT_FADES = 0.98
 MOST_SHIFT = 3.0
+MOST_TAKEN_OVER = 100.0
+"""Tokens of earlier runs that count in a bin: a new text need not be like the old ones."""
 
 
 @dataclass
@@ -74,6 +78,26 @@ class Survival:
     def forget(self, request_id: int) -> None:
         """The request has ended."""
         self._shifts.pop(request_id, None)
+
+    def to_json(self) -> dict[str, Any]:
+        """What was learned of the drafter in general, as plain values; `from_json` takes it."""
+        return {
+            "bins": [[[b.right, b.total] for b in row] for row in self._bins],
+            "all_depths": [[b.right, b.total] for b in self._all_depths],
+        }
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> "Survival":
+        """One that starts from what an earlier one learned. Raises ValueError where `state` does not hold that."""
+        survival = cls()
+        rows = [*zip(survival._bins, state["bins"], strict=True), (survival._all_depths, state["all_depths"])]
+        for row, values in rows:
+            for bin_, (right, total) in zip(row, values, strict=True):
+                if not 0.0 <= right <= total:
+                    raise ValueError("a bin needs at most as many right tokens as tokens")
+                scale = min(1.0, MOST_TAKEN_OVER / total) if total else 0.0
+                bin_.right, bin_.total = scale * right, scale * total
+        return survival
 
     @property
     def num_counted(self) -> int:

@@ -95,6 +95,7 @@ def test_options_that_were_not_given_are_the_librarys_defaults(fake: Run) -> Non
         "context_length": None,
         "threads": None,
         "trace": None,
+        "profile": None,
     }
 
 
@@ -198,13 +199,6 @@ def test_several_answers(fake: Run) -> None:
 )
 def test_options_that_mean_nothing_are_refused(fake: Run, options: list[str], parts: list[str]) -> None:
     assert_refused(fake(*GENERATE, *options, "hello"), *parts)
-
-
-def test_a_prediction_nobody_would_use_is_refused(fake: Run) -> None:
-    for draft in ("lookup", "none"):
-        assert_refused(fake(*GENERATE, "--prediction", "x", "--draft", draft, "say hello"), "--prediction", draft)
-    for drafts in ([], ["--draft", "auto"]):
-        assert fake(*GENERATE, "--prediction", "x", *drafts, "say hello").returncode == 0
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"]])

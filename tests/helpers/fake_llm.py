@@ -101,6 +101,7 @@ class LLM:
         threads: int | None = None,
         speculative_config: str | None = None,
         trace: Path | None = None,
+        profile: Path | None = None,
     ) -> None:
         for name in [draft] if isinstance(draft, str) else draft:
             if name not in ("auto", "none", "lookup") and not name.endswith(".gguf"):
@@ -117,6 +118,7 @@ class LLM:
             "context_length": context_length,
             "threads": threads,
             "trace": trace and str(trace),
+            "profile": profile and str(profile),
         }
         self.has_chat_template = "plain" not in str(model)
 

@@ -1,0 +1,139 @@
+"""A profile: what a planner learned, kept in a file, and where a later one starts from."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.planning import TILES
+
+from foredraft.planner import AutoPlanner, Learned, Profile, ProfileError, Recommended
+from foredraft.planner.cost import Calibration, CostModel
+from foredraft.planner.costly import StepCosts
+from foredraft.planner.survival import MOST_TAKEN_OVER, Survival
+from foredraft.testing import SimulatedClock, SyntheticDrafter
+from foredraft.tune.simulate import KnownRequest, simulate
+
+TEXT = [place % 97 for place in range(600)]
+STEP_S = 0.1
+
+
+def planner_of(acceptance: float, learned: dict[str, Learned] | None = None) -> tuple[AutoPlanner, SimulatedClock]:
+    clock = SimulatedClock()
+    costly = SyntheticDrafter(
+        TEXT, acceptance, step_s=lambda num: STEP_S, clock=clock, name="model", confidence=lambda chance: 0.9
+    )
+    free = SyntheticDrafter(TEXT, acceptance / 2, seed=1, name="free", confidence=lambda chance: 0.9)
+    steps = {"model": StepCosts(Calibration((1, 64), (STEP_S, STEP_S)))}
+    return AutoPlanner([free, costly], CostModel(TILES), steps, clock=clock, learned=learned), clock
+
+
+def learned_from(acceptance: float) -> dict[str, Learned]:
+    planner, clock = planner_of(acceptance)
+    simulate([KnownRequest(0, [1, *TEXT], 1)], planner, CostModel(TILES).seconds, clock)
+    return planner.learned
+
+
+def profile() -> Profile:
+    return Profile(
+        model="m.gguf",
+        tokenizer="ab",
+        machine={"processor": "x", "num_cores": 2},
+        key={"threads": 2, "kernels": ["native", "avx2"]},
+        calibrations={"": TILES, "model": Calibration((1, 64), (0.1, 0.2))},
+        learned=learned_from(0.9),
+        recommended=Recommended(draft=("suffix", "d.gguf"), num_draft_tokens=4, num_draft_branches=2),
+    )
+
+
+def test_a_profile_comes_back_from_its_file(tmp_path: Path) -> None:
+    written = profile()
+    written.write(tmp_path / "p.json")
+    read = Profile.read(tmp_path / "p.json")
+    assert (read.model, read.tokenizer, read.machine, read.key) == ("m.gguf", "ab", written.machine, written.key)
+    assert (read.calibrations, read.recommended) == (written.calibrations, written.recommended)
+    assert set(read.learned) == {"free", "model"}
+    assert read.learned == written.learned
+    assert read.learned["model"].greedy_share[1] > 5
+    assert not read.learned["model"].sampled
+
+
+def test_what_was_learned_is_believed_at_once() -> None:
+    """The first round of a new planner drafts as the last one of the old."""
+    for acceptance, least, most in [(0.95, 5, 20), (0.05, 0, 0)]:
+        planner, _ = planner_of(acceptance, learned_from(acceptance))
+        [tree] = planner.draft([KnownRequest(5, [1, *TEXT], 1)])
+        assert least <= tree.num_draft_tokens <= most
+    fresh, _ = planner_of(0.05)
+    [tree] = fresh.draft([KnownRequest(5, [1, *TEXT], 1)])
+    assert tree.num_draft_tokens > 0
+
+
+def test_old_counts_weigh_no_more_than_some() -> None:
+    survival = Survival()
+    for _ in range(300):
+        survival.learn(0, 0.7, 1, right=True)
+    later = Survival.from_json(survival.to_json())
+    assert later.chance(-1, 0.7, 1) == pytest.approx(survival.chance(-1, 0.7, 1), abs=0.05)
+    assert max(total for _, total in later.to_json()["all_depths"]) == pytest.approx(MOST_TAKEN_OVER)
+
+
+def test_calibrations_count_for_the_same_key_only() -> None:
+    known = profile()
+    key = {"threads": 2, "kernels": ("native", "avx2")}  # JSON makes lists of tuples
+    assert known.calibration(key) == TILES
+    assert known.calibration(key, "model") == Calibration((1, 64), (0.1, 0.2))
+    assert known.calibration(key, "another") is None
+    assert known.calibration({**key, "threads": 4}) is None
+
+
+def test_a_profile_of_another_model_is_refused() -> None:
+    profile().check(model="m.gguf", tokenizer="ab")
+    with pytest.raises(ProfileError, match=r"made for m\.gguf, and the model is n\.gguf: run foredraft tune"):
+        profile().check(model="n.gguf", tokenizer="ab")
+    with pytest.raises(ProfileError, match="another vocabulary"):
+        profile().check(model="m.gguf", tokenizer="cd")
+
+
+def broken(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """The JSON of a profile with another value somewhere."""
+    values = json.loads(json.dumps({"format": 1, **dataclass_dict()}))
+    inner = values
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return values
+
+
+def dataclass_dict() -> dict[str, Any]:
+    return asdict(replace(profile(), learned={"free": Learned(greedy=Survival().to_json())}))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("format",), 2),
+        (("calibrations",), {"": {"rows": [2], "seconds": [1.0], "per_position": 0.0, "per_position_row": 0.0}}),
+        (("learned", "free", "greedy", "all_depths"), [[2.0, 1.0]] * 12),
+        (("learned", "free", "greedy", "bins"), []),
+        (("learned", "free", "greedy_share"), [3, 1]),
+        (("recommended", "num_draft_tokens"), "many"),
+        (("learned",), None),
+    ],
+)
+def test_a_file_that_is_none_is_refused_with_a_reason(tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
+    file = tmp_path / "p.json"
+    file.write_text(json.dumps(broken(path, value)))
+    with pytest.raises(ProfileError, match="is not a profile of foredraft tune"):
+        Profile.read(file)
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="cannot read the profile"):
+        Profile.read(tmp_path / "none.json")
+    with pytest.raises(ProfileError, match="cannot write the profile"):
+        profile().write(tmp_path / "none" / "p.json")
+    (tmp_path / "text").write_bytes(b"\xff\xfe")
+    with pytest.raises(ProfileError, match="is not a profile"):
+        Profile.read(tmp_path / "text")
