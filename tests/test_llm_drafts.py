@@ -94,6 +94,16 @@ def test_a_prediction_changes_the_speed_and_not_the_text(plain: LLM) -> None:
     assert unpredicted.num_draft_tokens == 0
 
 
+def test_a_prediction_nobody_would_use_is_refused(plain: LLM) -> None:
+    params = SamplingParams(max_tokens=2, prediction="x")
+    for draft in ("lookup", ["suffix", "recycle"], Known([])):
+        for number in (None, 2):
+            with pytest.raises(OptionError, match="--prediction helps only the drafter of that name"):
+                plain.with_drafts(draft, num_draft_tokens=number).generate(TEXT, params)
+    for draft in ("none", "auto", ["lookup", "prediction"]):  # without drafts it does no harm
+        plain.with_drafts(draft).generate(TEXT, params)
+
+
 def lengths(llm: LLM) -> list[float | None]:
     """Mean acceptance length of the same prompt asked for twice."""
     return [llm.generate("qwerty", GREEDY)[0].speculation.mean_acceptance_length for _ in range(2)]

@@ -70,6 +70,11 @@ class Engine:
         """
         if not isinstance(params, SamplingParams):
             raise OptionError(f"sampling parameters must be SamplingParams, got {params!r}")
+        if params.prediction is not None and not {"prediction", "none"} & set(self._planner.methods):
+            methods = ", ".join(self._planner.methods)
+            raise OptionError(
+                f"--prediction helps only the drafter of that name, not {methods}: add --draft prediction"
+            )
         if not prompt:
             raise OptionError("the prompt is empty: give at least one token of text")
         self._check_ids("prompt", prompt)
