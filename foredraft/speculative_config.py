@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from foredraft.errors import OptionError
 
 _KEYS = ("method", "model", "num_speculative_tokens")
-_METHODS = ("ngram", "draft_model")
+_METHODS = {"ngram": "lookup", "suffix": "suffix", "draft_model": ""}
+"""vLLM's names to ours; a draft model has its own."""
 
 
 @dataclass(frozen=True)
@@ -21,21 +22,21 @@ class SpeculativeConfig:
 def parse_speculative_config(config: str | Mapping[str, object]) -> SpeculativeConfig:
     """Read a configuration, given as JSON or as a mapping.
 
-    Keys: "method" ("ngram", which is our lookup, or "draft_model"; may be left out where "model" is given), "model"
-    (the draft model), "num_speculative_tokens". Raises OptionError for any other key or value: nothing is ignored.
+    Keys: "method" ("ngram", which is our lookup, "suffix" or "draft_model"; may be left out where "model" is given),
+    "model" (the draft model), "num_speculative_tokens". Raises OptionError for any other key or value: nothing is ignored.
     """
     values = _values(config)
     if unknown := [key for key in values if key not in _KEYS]:
         raise _wrong(f"key {unknown[0]!r} is not supported; supported are {', '.join(_KEYS)}")
     model, method = values.get("model"), values.get("method", "draft_model" if "model" in values else None)
-    if method not in _METHODS:
+    if not isinstance(method, str) or method not in _METHODS:
         raise _wrong(f'"method" must be one of {", ".join(_METHODS)}, got {method!r}')
     if (method == "draft_model") != isinstance(model, str):
         raise _wrong('"model" must name the draft model of method draft_model, and belongs to no other method')
     number = values.get("num_speculative_tokens")
     if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
         raise _wrong(f'"num_speculative_tokens" must be a whole number, got {number!r}')
-    return SpeculativeConfig(draft=model if isinstance(model, str) else "lookup", num_draft_tokens=number)
+    return SpeculativeConfig(draft=model if isinstance(model, str) else _METHODS[method], num_draft_tokens=number)
 
 
 def _values(config: str | Mapping[str, object]) -> Mapping[str, object]:

@@ -13,6 +13,7 @@ def test_what_it_means() -> None:
     assert parse_speculative_config('{"method": "ngram", "num_speculative_tokens": 3}') == SpeculativeConfig(
         "lookup", 3
     )
+    assert parse_speculative_config({"method": "suffix"}) == SpeculativeConfig("suffix", None)
     assert parse_speculative_config({"model": "org/name"}) == SpeculativeConfig("org/name", None)
     assert parse_speculative_config({"method": "draft_model", "model": "x.gguf"}) == SpeculativeConfig("x.gguf", None)
 
@@ -25,6 +26,9 @@ def test_what_it_means() -> None:
         ("[1]", "JSON object"),
         ("{}", "method"),
         ('{"method": "medusa"}', "'medusa'"),
+        ('{"method": ["ngram"]}', "['ngram']"),
+        ('{"method": "suffix", "model": "x"}', "no other method"),
+        ('{"method": "suffix", "suffix_decoding_max_tree_depth": 4}', "'suffix_decoding_max_tree_depth'"),
         ('{"method": "ngram", "prompt_lookup_max": 4}', "'prompt_lookup_max'"),
         ('{"method": "ngram", "model": "x"}', "no other method"),
         ('{"method": "draft_model"}', "draft model"),
