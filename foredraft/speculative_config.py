@@ -23,7 +23,8 @@ def parse_speculative_config(config: str | Mapping[str, object]) -> SpeculativeC
     """Read a configuration, given as JSON or as a mapping.
 
     Keys: "method" ("ngram", which is our lookup, "suffix" or "draft_model"; may be left out where "model" is given),
-    "model" (the draft model), "num_speculative_tokens". Raises OptionError for any other key or value: nothing is ignored.
+    "model" (the draft model), "num_speculative_tokens". Raises OptionError for any other key or value: nothing is
+    ignored.
     """
     values = _values(config)
     if unknown := [key for key in values if key not in _KEYS]:
