@@ -44,12 +44,11 @@ class Dry:
         self._bytes_of = bytes_of
         self._num_tail_bytes = max(map(len, options.breakers), default=1) - 1
         self._tokens = np.zeros(max(64, 2 * len(prompt)), dtype=np.int64)
-        self._num = 0
-        self._breaks: list[int] = []  # places of tokens in which a sequence breaker ends
-        self._lengths: deque[Lengths] = deque(maxlen=_NUM_KEPT)
-        for token in prompt:
-            self._append(token)
-        self._lengths.append(self._computed())
+        self._tokens[: len(prompt)] = prompt
+        self._num = len(prompt)
+        # Places of tokens in which a sequence breaker ends: of the prompt, which is never taken back, the last.
+        self._breaks = [next((place for place in reversed(range(self._num)) if self._ends_breaker(place)), -1)]
+        self._lengths: deque[Lengths] = deque((self._computed(),), maxlen=_NUM_KEPT)
 
     def push(self, token: int) -> None:
         """See `LogitProcessor`."""
@@ -60,7 +59,7 @@ class Dry:
     def pop(self, token: int) -> None:
         """See `LogitProcessor`."""
         self._num -= 1
-        if self._breaks and self._breaks[-1] == self._num:
+        if self._breaks[-1] == self._num:
             self._breaks.pop()
         self._lengths.pop()
         if not self._lengths:
@@ -71,17 +70,16 @@ class Dry:
             self._tokens = np.concatenate((self._tokens, np.zeros_like(self._tokens)))
         self._tokens[self._num] = token
         self._num += 1
-        if self._ends_breaker():
+        if self._ends_breaker(self._num - 1):
             self._breaks.append(self._num - 1)
 
-    def _ends_breaker(self) -> bool:
-        """Whether a breaker ends in the newest token; it may begin in earlier ones."""
-        piece = self._bytes_of(int(self._tokens[self._num - 1]))
+    def _ends_breaker(self, place: int) -> bool:
+        """Whether a breaker ends in the token at a place; it may begin in earlier ones."""
+        piece = self._bytes_of(int(self._tokens[place]))
         tail = b""
-        place = self._num - 2
-        while place >= 0 and len(tail) < self._num_tail_bytes:
-            tail = self._bytes_of(int(self._tokens[place])) + tail
+        while place > 0 and len(tail) < self._num_tail_bytes:
             place -= 1
+            tail = self._bytes_of(int(self._tokens[place])) + tail
         text = tail + piece
         return any(text.find(breaker, max(0, len(tail) - len(breaker) + 1)) >= 0 for breaker in self._options.breakers)
 
@@ -103,8 +101,7 @@ class Dry:
         """See `LogitProcessor`."""
         options = self._options
         window = min(self._num, options.num_last)
-        last_break = self._breaks[-1] if self._breaks else -1
-        longest = min(window, self._num - 1 - last_break)
+        longest = min(window, self._num - 1 - self._breaks[-1])
         if window <= options.allowed_length or longest < options.allowed_length:
             return
         begin = self._num - window
