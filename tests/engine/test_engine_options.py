@@ -134,6 +134,16 @@ def test_a_self_drafter_is_right_under_every_option() -> None:
             assert counts.num_accepted_tokens >= counts.num_draft_tokens - 6
 
 
+def test_a_single_candidate_is_drafted_as_when_greedy() -> None:
+    """Kind: the drafter samples from tokens that the request excludes: with top_k=1 and a temperature."""
+    other = TableModel(2, V, seed=12, scale=1.4)  # of the same mind as the target, though not as sure
+    greedy = answered(SamplingParams(max_tokens=40, ignore_eos=True), DistDrafter(other))
+    one = answered(SamplingParams(max_tokens=40, temperature=1.0, top_k=1, seed=1, ignore_eos=True), DistDrafter(other))
+    assert output(one) == output(greedy)
+    assert vars(one.counts) == vars(greedy.counts)
+    assert greedy.counts.num_accepted_tokens > 0
+
+
 def test_together_as_alone() -> None:
     """Kind: rows of neighbours with and without options, with and without drafts, are mixed up."""
     params = [

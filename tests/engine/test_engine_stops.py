@@ -137,3 +137,19 @@ def test_what_ended_the_text_stays_where_it_is_wanted(include: bool) -> None:
     assert output(request) == said[: place + 1]
     shown = said[: place + 1] if include else said[:place]
     assert request.completion(methods=["x"], load_s=0.0).text == TOKENIZER.decode(shown, at_start=False)
+
+
+def test_the_next_turn_finds_the_whole_answer_in_the_cache() -> None:
+    """Kind: tokens accepted behind the end stay in the cache's account, and the next turn of a conversation, which goes
+    on from the answer, finds less than was computed."""
+    for place in range(20, 30):
+        params = SamplingParams(max_tokens=60, stop_token_ids=(SAID[place],))
+        num = SAID.index(SAID[place]) + 1
+        decoder, _ = table_decoder(MODEL)
+        engine = make_engine(decoder, OracleDrafter([*SAID, *SAID]), num_draft_tokens=8, tokenizer=TOKENIZER)
+        [answer] = run(engine, [PROMPT], params)
+        assert output(answer) == SAID[:num]
+        [after] = run(engine, [[*PROMPT, *output(answer), 65, 66]], SamplingParams(max_tokens=2))
+        # All of the answer but its last token, which was never run, in whole blocks of 16.
+        assert after.num_cached_prompt_tokens == (len(PROMPT) + num - 1) // 16 * 16
+        assert output(after) == MODEL.generate([*PROMPT, *output(answer), 65, 66], SamplingParams(), 2)
