@@ -68,7 +68,7 @@ class LLM:
     draft_memory: texts of earlier requests that "suffix" drafts from: "process", those since the start; "none"; or a
     file in which they are kept from one start to the next.
     acceptance: which drafted tokens are kept: "coupled", the default, says what plain decoding says; "rejection",
-    "block" and "tree" do so in distribution; "typical" and "threshold" are lossy. See docs/acceptance.md.
+    "block", "tree" and "traversal" do so in distribution; "typical" and "threshold" are lossy. See docs/acceptance.md.
     context_length: most tokens of a request; None: what the model was made for.
     threads: of the native kernels; None: all processors of this process.
     kernels: "native" or "reference".
@@ -356,7 +356,7 @@ class _Drafting:
             )
         if rule.name in ("rejection", "block") and self.num_branches > 1:
             raise OptionError(
-                f"--acceptance {rule.name} judges chains, --draft-branches asks for trees: use --acceptance tree"
+                f"--acceptance {rule.name} judges chains, --draft-branches asks for trees: use --acceptance traversal"
             )
 
     @property

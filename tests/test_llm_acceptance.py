@@ -12,7 +12,7 @@ from foredraft.errors import OptionError
 TEXT = "and then the man and then the"
 GREEDY = SamplingParams(max_tokens=30, ignore_eos=True)
 SAMPLED = SamplingParams(max_tokens=60, temperature=1.0, seed=5, ignore_eos=True)
-RULES = ("coupled", "rejection", "block", "tree", "typical", "threshold:eps=0.05")
+RULES = ("coupled", "rejection", "block", "tree", "traversal", "typical", "threshold:eps=0.05")
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +22,15 @@ def plain() -> LLM:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_with_a_draft_model(plain: LLM, rule: str) -> None:
-    branches = 2 if rule == "tree" else 1
+    branches = 2 if rule in ("tree", "traversal") else 1
     llm = plain.with_drafts(tiny_file(seed=1), num_draft_tokens=4, num_draft_branches=branches, acceptance=rule)
     done = llm.generate(TEXT, SAMPLED)[0]
     assert llm.generate(TEXT, SAMPLED)[0].token_ids == done.token_ids
     assert done.speculation.acceptance.partition(":")[0] == rule.partition(":")[0]
     assert done.speculation.lossless == (rule.partition(":")[0] not in ("typical", "threshold"))
     record = json.loads(json.dumps(done.to_json_dict(), allow_nan=False))["speculation"]
-    assert record["equality"] == {"coupled": "path", "rejection": "distribution", "block": "distribution"}.get(
-        rule, "distribution" if rule == "tree" else "none"
-    )
+    by_distribution = dict.fromkeys(("rejection", "block", "tree", "traversal"), "distribution")
+    assert record["equality"] == ({"coupled": "path"} | by_distribution).get(rule, "none")
     assert (record["cost"] is None) == (record["equality"] != "none")
     if not rule.startswith("threshold"):
         greedy = llm.generate(TEXT, GREEDY)[0]
@@ -39,7 +38,7 @@ def test_every_rule_with_a_draft_model(plain: LLM, rule: str) -> None:
         assert (greedy.speculation.equality, greedy.speculation.lossless) == ("path", True)
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block", "tree"])
+@pytest.mark.parametrize("rule", ["rejection", "block", "tree", "traversal"])
 @pytest.mark.parametrize("params", [SAMPLED, SamplingParams(max_tokens=60, temperature=0.7, top_p=0.8, seed=1)])
 def test_a_model_that_drafts_for_itself_is_always_right(plain: LLM, rule: str, params: SamplingParams) -> None:
     """Kind: the drafter's distribution is not that of the target under the same options."""
@@ -48,7 +47,7 @@ def test_a_model_that_drafts_for_itself_is_always_right(plain: LLM, rule: str, p
     assert done.num_accepted_tokens > 0.9 * done.num_draft_tokens  # all but those beyond the end
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block", "tree"])
+@pytest.mark.parametrize("rule", ["rejection", "block", "tree", "traversal"])
 @pytest.mark.parametrize("draft", ["suffix", "model"])
 def test_first_tokens_over_seeds_are_those_of_plain_decoding(plain: LLM, rule: str, draft: str) -> None:
     """Kind: the options of sampling are forgotten once drafts are verified, or the same few samples come back."""
@@ -68,7 +67,7 @@ def test_options_that_a_rule_cannot_honour(plain: LLM) -> None:
     for options, parts in [
         ({"acceptance": "rejection"}, ["--acceptance rejection", "--num-draft-tokens", "bias"]),
         ({"acceptance": "tree", "draft": "suffix"}, ["--num-draft-tokens"]),
-        ({"acceptance": "block", "num_draft_tokens": 4, "num_draft_branches": 2}, ["--acceptance tree"]),
+        ({"acceptance": "block", "num_draft_tokens": 4, "num_draft_branches": 2}, ["--acceptance traversal"]),
         ({"acceptance": "typical", "draft": "none"}, ["--draft none"]),
         ({"acceptance": "nonsense"}, ["'nonsense'", "coupled"]),
         ({"acceptance": None}, ["None"]),

@@ -4,12 +4,13 @@ coupled     walk.py       the target's own tokens, the default: equal to plain d
 rejection   rejection.py  chains, equal in distribution
 tree        rejection.py  the same for trees whose children were drawn without replacement
 block       block.py      chains judged as a whole, equal in distribution
+traversal   block.py      the same for trees
 typical     lenient.py    lossy: what the target does not find surprising
 threshold   lenient.py    lossy: what the target finds likely enough
 """
 
 from foredraft.accept.base import Accepted, Chance, Choice, Equality, SeededChance, Target
-from foredraft.accept.block import block
+from foredraft.accept.block import block, traversal
 from foredraft.accept.lenient import Threshold, Typical, lenient
 from foredraft.accept.rejection import rejection
 from foredraft.accept.rules import COUPLED, AcceptanceRule, make_rule
@@ -30,5 +31,6 @@ __all__ = [
     "lenient",
     "make_rule",
     "rejection",
+    "traversal",
     "walk",
 ]

@@ -1,29 +1,33 @@
-"""Block verification: a chain is judged as a whole, which accepts at least as much as token by token.
+"""Drafts judged from their ends: a chain or a tree as a whole, which accepts at least as much as token by token.
 
-Source: Sun et al., "Block Verification Accelerates Speculative Decoding" (ICLR 2025), Algorithm 2. With the ratio that
-the first i tokens X have kept,
+Sources: Sun et al., "Block Verification Accelerates Speculative Decoding" (ICLR 2025), for chains; Weng et al.,
+"Traversal Verification for Speculative Tree Decoding" (2025), for trees.
 
-    kept[0] = 1
-    kept[i] = min(kept[i-1] * target_probs[X_i] / draft_probs[X_i], 1)
+A node has a share in [0, 1]: the chance with which it is to be accepted; for the root it is 1. A child x of it that was
+drawn from `draft_probs` gets
 
-and what the target wants beyond the drafter after them,
+    min(share * target_probs[x] / draft_probs[x], 1)
 
-    excess[i] = sum over x of max(kept[i] * target_probs[x] - draft_probs[x], 0)         (the distributions after X_i)
+and is judged with everything below it. If it is rejected, what the target wants beyond the drafter is left over for the
+children after it:
 
-the longest i is accepted whose own trial succeeds, with the chance
+    excess       = max(share * target_probs - draft_probs, 0)
+    share        = sum(excess) / (sum(excess) + 1 - share)
+    target_probs = excess, normalised
 
-    excess[i] / (excess[i] + 1 - kept[i])    or    kept[i]  for the last i,
+A node whose children were all rejected is accepted itself with the share that is left, and the target's token after it
+is drawn from the `target_probs` that are left.
 
-and the target's token after it is drawn from max(kept[i] * target_probs - draft_probs, 0), or after a whole chain from
-target_probs. Trials are made from the longest down, so only as many as are needed.
-
-As for `rejection`, the result equals plain decoding in distribution.
+Why it is exact: a child is accepted with its share whatever lies below it, and the accepted and the left-over part
+together are share * target_probs for each token. As for `rejection`, the text is equal to plain decoding in
+distribution.
 """
 
 import numpy as np
 
 from foredraft.accept.base import Accepted, Chance
 from foredraft.accept.rejection import TargetProbs, drawn_from
+from foredraft.sampling.noise import FloatArray
 from foredraft.tree import DraftTree
 
 
@@ -34,21 +38,40 @@ def block(tree: DraftTree, target_probs: TargetProbs, chance: Chance) -> Accepte
     """
     if not tree.is_chain:
         raise ValueError("block verification judges chains; this draft tree has branches")
-    length = tree.num_draft_tokens
-    targets = [target_probs(node) for node in range(length + 1)]
-    drafts = [drawn_from(tree, node, len(targets[0])) for node in range(1, length + 1)]
-    kept = [1.0]
-    for token, target_probs_V, draft_probs_V in zip(tree.tokens[1:], targets, drafts, strict=False):
-        kept.append(float(min(kept[-1] * target_probs_V[token] / draft_probs_V[token], 1.0)))
-    if length and chance.happens(kept[length]):
-        return Accepted(tuple(range(1, length + 1)), chance.draw(targets[length]))
-    for num_accepted in range(length - 1, -1, -1):
-        excess_V = np.maximum(kept[num_accepted] * targets[num_accepted] - drafts[num_accepted], 0.0)
-        if num_accepted == 0 or chance.happens(_chance(float(excess_V.sum()), kept[num_accepted])):
-            weights_V = excess_V if excess_V.any() else targets[num_accepted]
-            return Accepted(tuple(range(1, num_accepted + 1)), chance.draw(weights_V))
-    return Accepted((), chance.draw(targets[0]))
+    return traversal(tree, target_probs, chance)
 
 
-def _chance(excess: float, kept: float) -> float:
-    return 1.0 if kept >= 1.0 else excess / (excess + 1.0 - kept)
+def traversal(tree: DraftTree, target_probs: TargetProbs, chance: Chance) -> Accepted:
+    """Accept a path of a tree, or a part of a chain, judged together with all that lies below each node.
+
+    target_probs is asked for all nodes but those below or beside accepted ones. Raises as `rejection` does.
+    """
+    accepted = _judge(tree, 0, 1.0, target_probs, chance)
+    assert accepted is not None  # the root has the whole share
+    return accepted
+
+
+def _judge(tree: DraftTree, node: int, share: float, target_probs: TargetProbs, chance: Chance) -> Accepted | None:
+    """What is accepted from the root down, if it leads to `node`; None, with the chance 1 - share, if it does not."""
+    if share == 0.0:
+        return None
+    rest_V = target_probs(node)
+    for child in tree.children(node):
+        draft_probs_V = drawn_from(tree, child, len(rest_V))
+        token = tree.tokens[child]
+        below = min(share * rest_V[token] / draft_probs_V[token], 1.0)
+        accepted = _judge(tree, child, float(below), target_probs, chance)
+        if accepted is not None:
+            return accepted
+        rest_V, share = _left_over(rest_V, share, draft_probs_V)
+    if not chance.happens(share):
+        return None
+    return Accepted(tree.path(node), chance.draw(rest_V))
+
+
+def _left_over(target_probs_V: FloatArray, share: float, draft_probs_V: FloatArray) -> tuple[FloatArray, float]:
+    excess_V = np.maximum(share * target_probs_V - draft_probs_V, 0.0)
+    excess = float(excess_V.sum())
+    if excess == 0.0:  # nothing, or where the share is whole, no more than rounded numbers: it was not rejected then
+        return target_probs_V, 0.0 if share < 1.0 else 1.0
+    return excess_V / excess, 1.0 if share >= 1.0 else excess / (excess + 1.0 - share)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from foredraft.accept.base import Accepted, Chance, Equality, SeededChance, Target
-from foredraft.accept.block import block
+from foredraft.accept.block import block, traversal
 from foredraft.accept.lenient import GoodEnough, Threshold, Typical, lenient
 from foredraft.accept.rejection import TargetProbs, rejection
 from foredraft.accept.walk import walk
@@ -66,7 +66,7 @@ class Coupled:
 class ByDistribution:
     """Rules that are equal to plain decoding over many seeds; at temperature 0, token for token.
 
-    function: `rejection` or `block`. whole_trees: whether it can use more than a chain.
+    function: `rejection`, `block` or `traversal`. whole_trees: whether it can use more than a chain.
     """
 
     name: str
@@ -128,7 +128,16 @@ class Lenient:
 
 
 COUPLED = Coupled()
-_NAMES = ("coupled", "rejection", "block", "tree", "typical", "threshold")
+_BY_DISTRIBUTION = {
+    rule.name: rule
+    for rule in (
+        ByDistribution("rejection", rejection, whole_trees=False),
+        ByDistribution("block", block, whole_trees=False),
+        ByDistribution("tree", rejection, whole_trees=True),
+        ByDistribution("traversal", traversal, whole_trees=True),
+    )
+}
+_NAMES = ("coupled", *_BY_DISTRIBUTION, "typical", "threshold")
 
 
 def make_rule(text: str) -> AcceptanceRule:
@@ -147,7 +156,7 @@ def make_rule(text: str) -> AcceptanceRule:
         raise OptionError(f"--acceptance {name} takes no settings, got {text!r}")
     if name == "coupled":
         return COUPLED
-    return ByDistribution(name, block if name == "block" else rejection, whole_trees=name == "tree")
+    return _BY_DISTRIBUTION[name]
 
 
 _KEYS = {"typical": ("eps", "delta"), "threshold": ("eps", "top_k", "gap")}

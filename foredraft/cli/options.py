@@ -52,7 +52,7 @@ Acceptance = Annotated[
     str | None,
     typer.Option(
         metavar="RULE",
-        help="Which drafts are kept: coupled (the default), rejection, block, tree; lossy: typical, threshold:eps=0.1.",
+        help="Which drafts are kept: coupled (default), rejection, block, tree, traversal; lossy: typical, threshold.",
     ),
 ]
 SpeculativeConfig = Annotated[

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.chances import Course, courses, distribution
 
-from foredraft.accept import Accepted, block, rejection
+from foredraft.accept import Accepted, block, rejection, traversal
 from foredraft.errors import ForedraftError
 from foredraft.tree import DraftTree
 
@@ -127,12 +127,13 @@ def test_chains_of_random_tables(rule: Callable[..., Accepted], seed: int) -> No
 
 @pytest.mark.parametrize("shape", [(2,), (3,), (4,), (2, 2), (3, 1), (1, 3), (2, 1, 1)])
 @pytest.mark.parametrize("seed", range(3))
-def test_trees_drawn_without_replacement(shape: tuple[int, ...], seed: int) -> None:
+@pytest.mark.parametrize("rule", [rejection, traversal])
+def test_trees_drawn_without_replacement(rule: Callable[..., Accepted], shape: tuple[int, ...], seed: int) -> None:
     """Kind: siblings are taken for draws of their own, so that later ones are accepted too often."""
     target, draft = table(4, seed, zeros=0.15), table(4, seed + 50, zeros=0.15)
     if len(shape) > 1:
         target, draft = table(3, seed), table(3, seed + 50)
-    found = distribution(lambda course: emitted(drafted_tree(course, draft, shape), target, rejection, course))
+    found = distribution(lambda course: emitted(drafted_tree(course, draft, shape), target, rule, course))
     assert_equal_in_distribution(found, target, target(()).size, len(shape) + 1)
 
 
@@ -146,11 +147,12 @@ def test_chains_that_were_not_drawn(rule: Callable[..., Accepted], tokens: Conte
     assert_equal_in_distribution(found, target, 3, len(tokens) + 1)
 
 
-def test_trees_of_children_that_were_not_drawn() -> None:
+@pytest.mark.parametrize("rule", [rejection, traversal])
+def test_trees_of_children_that_were_not_drawn(rule: Callable[..., Accepted]) -> None:
     """Kind: a tree of the likeliest tokens at a temperature above 0."""
     target = table(4, 21)
     tree = DraftTree((0, 1, 2, 3, 0, 1, 1, 2), (-1, 0, 0, 0, 1, 1, 2, 4))
-    found = distribution(lambda course: emitted(tree, target, rejection, course))
+    found = distribution(lambda course: emitted(tree, target, rule, course))
     assert_equal_in_distribution(found, target, 4, 4)
 
 
@@ -181,7 +183,8 @@ def test_a_row_that_was_left_out_costs_acceptance_only() -> None:
     assert min(means[1:3]) > means[3]
 
 
-def test_mixed_children_of_one_node() -> None:
+@pytest.mark.parametrize("rule", [rejection, traversal])
+def test_mixed_children_of_one_node(rule: Callable[..., Accepted]) -> None:
     """One child was looked up, the next was drawn among the other tokens."""
     target, draft = table(4, 24), table(4, 25)
 
@@ -189,7 +192,7 @@ def test_mixed_children_of_one_node() -> None:
         row = np.where(np.arange(4) == 2, 0.0, draft(()))
         row = row / row.sum()
         tree = DraftTree((0, 2, course.draw(row)), (-1, 0, 0), draft_probs=(None, None, row))
-        return emitted(tree, target, rejection, course)
+        return emitted(tree, target, rule, course)
 
     assert_equal_in_distribution(distribution(run), target, 4, 2)
 
@@ -228,13 +231,14 @@ def test_the_integration_finds_biased_drafting(rule: Callable[..., Accepted]) ->
     assert not looks_wrong(lambda c: emitted(drafted_chain(c, draft, 2), target, rule, c), target, 3, 3)
 
 
-def test_the_integration_finds_siblings_taken_for_independent_draws() -> None:
+@pytest.mark.parametrize("rule", [rejection, traversal])
+def test_the_integration_finds_siblings_taken_for_independent_draws(rule: Callable[..., Accepted]) -> None:
     target, draft = table(4, 32), table(4, 33)
 
     def run(course: Course) -> Context:
         tree = drafted_tree(course, draft, (3,))
         tree = DraftTree(tree.tokens, tree.parents, draft_probs=(None, *[draft(())] * 3))
-        return emitted(tree, target, rejection, course)
+        return emitted(tree, target, rule, course)
 
     assert looks_wrong(run, target, 4, 2)
 
@@ -261,6 +265,22 @@ def test_block_accepts_at_least_as_much_as_rejection(seed: int) -> None:
         by_token, as_block = (mean_accepted(target, draft, length, rule) for rule in (rejection, block))
         assert as_block > by_token - 1e-12
     assert as_block > by_token + 1e-3
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2), (3, 1), (2, 1, 1)])
+def test_judging_a_tree_from_its_ends_accepts_at_least_as_much(seed: int, shape: tuple[int, ...]) -> None:
+    target, draft = table(3, seed), table(3, seed + 90)
+    means = []
+    for rule in (rejection, traversal):
+
+        def run(course: Course, rule: Callable[..., Accepted] = rule) -> int:
+            tree = drafted_tree(course, draft, shape)
+            at = texts(tree)
+            return rule(tree, lambda node: target(at[node]), course).num_accepted
+
+        means.append(sum(number * probability for number, probability in courses(run)))
+    assert means[1] > means[0] - 1e-12
 
 
 def test_more_children_accept_more() -> None:

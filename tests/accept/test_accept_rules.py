@@ -157,6 +157,7 @@ def test_only_the_tokens_kept_are_counted() -> None:
         ("rejection", "rejection"),
         ("block", "block"),
         ("tree", "tree"),
+        ("traversal", "traversal"),
         ("typical", "typical:eps=0.09,delta=0.3"),
         ("typical:0.3,0.09", "typical:eps=0.3,delta=0.09"),
         ("typical:delta=0.5", "typical:eps=0.09,delta=0.5"),
@@ -175,7 +176,7 @@ def test_names(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("lossy", ["'lossy'", "coupled, rejection, block, tree, typical, threshold"]),
+        ("lossy", ["'lossy'", "coupled, rejection, block, tree, traversal, typical, threshold"]),
         ("", ["''", "coupled"]),
         ("coupled:1", ["coupled", "no settings"]),
         ("block:", ["block", "no settings"]),
