@@ -108,7 +108,9 @@ def json_schema(option: str, value: object) -> str:
 
 
 def text(option: str, value: object) -> str:
-    """One text that is not empty."""
+    """One text that is not empty, and that can be written down: half of a surrogate pair cannot."""
     if not isinstance(value, str) or not value:
         raise wrong(option, "a text that is not empty", value)
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise wrong(option, "valid Unicode", value)
     return value

@@ -106,7 +106,7 @@ def test_an_answer_that_was_not_asked_about_in_between() -> None:
         assert often.propose([request], budgets(9)) == once.propose([request], budgets(9))
 
 
-def test_an_empty_prediction_is_refused() -> None:
-    for prediction in ("", 5, ["a"]):
+def test_a_prediction_that_is_no_text_is_refused() -> None:
+    for prediction in ("", 5, ["a"], "half \ud800"):
         with pytest.raises(OptionError, match="--prediction"):
             SamplingParams(prediction=prediction)  # type: ignore[arg-type]
