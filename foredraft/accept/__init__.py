@@ -13,7 +13,7 @@ from foredraft.accept.base import Accepted, Chance, Choice, Equality, SeededChan
 from foredraft.accept.block import block, traversal
 from foredraft.accept.lenient import Threshold, Typical, lenient
 from foredraft.accept.rejection import rejection
-from foredraft.accept.rules import COUPLED, AcceptanceRule, make_rule
+from foredraft.accept.rules import COUPLED, AcceptanceRule, in_words, make_rule
 from foredraft.accept.walk import walk
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Threshold",
     "Typical",
     "block",
+    "in_words",
     "lenient",
     "make_rule",
     "rejection",

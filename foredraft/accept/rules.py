@@ -140,6 +140,13 @@ _BY_DISTRIBUTION = {
 _NAMES = ("coupled", *_BY_DISTRIBUTION, "typical", "threshold")
 
 
+def in_words(name: str, equality: Equality) -> str:
+    """How an output names its rule, such as "lossy acceptance threshold:eps=0.1"; empty where it changes nothing."""
+    if equality == "path":
+        return ""
+    return f"lossy acceptance {name}" if equality == "none" else f"acceptance {name} (equal in distribution)"
+
+
 def make_rule(text: str) -> AcceptanceRule:
     """The rule that a text asks for: NAME, or NAME:VALUE,... or NAME:KEY=VALUE,... for typical and threshold.
 

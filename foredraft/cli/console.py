@@ -45,6 +45,8 @@ def note(line: str = "") -> None:
 
 def summary(completion: "Completion") -> str:
     """Return one line on how an answer was made: `128 tokens, 187.3 tokens/s, ..., drafter lookup`."""
+    from foredraft.accept import in_words
+
     num_tokens = completion.usage.completion_tokens
     speculation = completion.speculation
     parts = [f"{num_tokens} token{'' if num_tokens == 1 else 's'}"]
@@ -54,18 +56,15 @@ def summary(completion: "Completion") -> str:
         parts.append(f"mean acceptance length {speculation.mean_acceptance_length:.2f}")
     methods = [method for method in speculation.methods if method != "none"]
     parts.append(f"drafter {' + '.join(methods)}" if methods else "no drafter")
-    if speculation.equality != "path":
-        parts.append(acceptance(speculation))
+    if rule := in_words(speculation.acceptance, speculation.equality):
+        parts.append(rule + _cost(speculation))
     return ", ".join(parts)
 
 
-def acceptance(speculation: "Speculation") -> str:
-    """Return by which rule drafts were accepted, `lossy` in front where the text is not the target's own."""
-    if speculation.lossless:
-        return f"acceptance {speculation.acceptance} (equal in distribution)"
-    cost = speculation.cost
-    different = "" if cost is None else f" ({cost.share_different:.1%} of the tokens are not the target's own)"
-    return f"lossy acceptance {speculation.acceptance}{different}"
+def _cost(speculation: "Speculation") -> str:
+    if speculation.cost is None:
+        return ""
+    return f" ({speculation.cost.share_different:.1%} of the tokens are not the target's own)"
 
 
 def rendered(show: "Callable[[Console], None]") -> str:

@@ -3,6 +3,7 @@
 import json
 from importlib import resources
 
+from foredraft.inspect.words import rule
 from foredraft.trace import Trace, to_json
 
 _PLACE = "@TRACE@"
@@ -20,6 +21,7 @@ def _data(trace: Trace) -> str:
     for request in trace.requests.values():
         requests.append(
             {
+                "rule": rule(trace, request),
                 "start": None if request.start is None else json.loads(to_json(request.start)),
                 "rounds": [json.loads(to_json(record)) for record in request.rounds],
                 "end": None if request.end is None else json.loads(to_json(request.end)),

@@ -4,6 +4,9 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from foredraft.accept import in_words, make_rule
+from foredraft.errors import OptionError
+from foredraft.sampling import SamplingParams
 from foredraft.trace import RequestTrace, RoundRecord, Trace
 
 
@@ -68,6 +71,16 @@ class Totals:
         )
 
 
+def rule(trace: Trace, request: RequestTrace) -> str:
+    """By which rule drafts were accepted, where that changes the text; else empty."""
+    name = "coupled" if trace.header is None else trace.header.settings.get("acceptance", "coupled")
+    temperature = 1.0 if request.start is None else request.start.params.get("temperature", 1.0)
+    try:
+        return in_words(name, make_rule(name).equality(SamplingParams(temperature=temperature)))
+    except OptionError:  # from another version, perhaps
+        return f"acceptance {printable(str(name))}"
+
+
 def headline(trace: Trace, request: RequestTrace) -> str:
     """One line: the model, the drafters that had something to propose (all, if none had), and what came of it."""
     totals = Totals.of(request.rounds)
@@ -77,6 +90,8 @@ def headline(trace: Trace, request: RequestTrace) -> str:
         proposed = {source for record in request.rounds for source in record.sources}
         drafters = [name for name in asked if name in proposed] or asked
         parts += [trace.header.model, f"drafter {' + '.join(drafters)}" if drafters else "no drafter"]
+    if named := rule(trace, request):
+        parts.append(named)
     rounds = "round" if totals.num_rounds == 1 else "rounds"
     parts.append(f"{totals.num_emitted} tokens in {totals.num_rounds} {rounds}")
     if totals.num_rounds:
