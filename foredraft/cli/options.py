@@ -26,8 +26,8 @@ Draft = Annotated[
     list[str] | None,
     typer.Option(
         metavar="DRAFTER",
-        help="What drafts: a model (as for --model), lookup, suffix, recycle, prediction, skip, jacobi, none, a package's name, "
-        "or auto (the default). Repeatable.",
+        help="What drafts: a model (as for --model), lookup, suffix, recycle, prediction, skip, jacobi, none, "
+        "a package's name, or auto (the default). Repeatable.",
         show_default=False,
     ),
 ]

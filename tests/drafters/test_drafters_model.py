@@ -1,16 +1,19 @@
 """Drafts from a model: what they are, and that its cache follows the request."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from helpers.drafting import View
-from helpers.engines import TableForward, table_decoder
+from helpers.engines import TableForward, make_engine, output, run, table_decoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft.drafters.base import Outcome
 from foredraft.drafters.model import ModelDrafter
+from foredraft.kernels.batch import Batch
+from foredraft.kernels.operations import Floats, Storage
 from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.sampling import SamplingParams
 from foredraft.testing import TableModel
@@ -239,3 +242,38 @@ def test_logits_that_are_not_numbers_end_the_drafts_of_one_request(
     for request_id in (1, 2, 3):
         drafter.forget(request_id)
     assert decoder.cache.pool.num_used == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("num_branches", [1, 3])
+def test_a_draft_model_with_a_shorter_context_stops_there(temperature: float, num_branches: int) -> None:
+    """Kind: past the drafter's context the answer is cut, or the program ends."""
+    params = SamplingParams(max_tokens=80, temperature=temperature, seed=1, ignore_eos=True)
+    prompt = [i % V for i in range(20)]
+    target, _ = table_decoder(MODEL, length=128)
+    draft, forward = table_decoder(MODEL, length=32)
+    positions: list[int] = []
+    inner = forward.__call__
+
+    def watched(batch: Batch, storage: Storage) -> Mapping[str, Floats]:
+        positions.extend(batch.positions_N.tolist())
+        return inner(batch, storage)
+
+    decoder = CachedDecoder(draft.config, watched, draft.kernels)
+    drafter = ModelDrafter(decoder, vocab_size=V, num_branches=num_branches)
+    [done] = run(make_engine(target, drafter, num_draft_tokens=4), [prompt], params)
+    assert output(done) == MODEL.generate(prompt, params, 80)
+    assert max(positions) < 32
+    assert done.counts.num_draft_tokens > 0
+
+
+def test_a_prefix_that_was_seen_before_is_drafted_for_as_well_as_the_first_time() -> None:
+    """Kind: the cache gives the target its prefix back, and the drafter starts in the middle of nowhere."""
+    target, _ = table_decoder(MODEL, length=512)
+    draft, _ = table_decoder(TableModel(2, V, seed=2, scale=1.2), length=512)
+    engine = make_engine(target, ModelDrafter(draft, vocab_size=V))
+    prompt = [i * 7 % V for i in range(200)]
+    params = SamplingParams(max_tokens=60, temperature=0.7, seed=1, ignore_eos=True)
+    [first], [second] = run(engine, [prompt], params), run(engine, [prompt], params)
+    assert first.counts == second.counts
+    assert first.counts.num_accepted_tokens > 20
