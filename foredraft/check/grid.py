@@ -13,7 +13,7 @@ TEMPERATURES = (0.0, 0.8)
 BATCHES = (1, 4)
 BRANCHES = (2, 3)
 """Children of a node, for drafters that propose trees when asked to; 1 is among all else."""
-RULES = ("rejection", "block", "tree")
+RULES = ("rejection", "block", "tree", "traversal")
 """Rules that are equal to plain decoding over many seeds, and token for token at temperature 0."""
 TOKENS, QUICK_TOKENS = 20, 16
 """Most tokens of an answer."""
