@@ -209,5 +209,6 @@ def test_rounds_without_a_bonus_count_in_the_mean() -> None:
     totals = Totals()
     totals.add(completion)
     sums, last = totals.report().splitlines()
+    assert "1 answer, 5 tokens" in sums
     assert "mean acceptance length 2.50" in sums
     assert "mean acceptance length 2.50" in last

@@ -5,6 +5,7 @@ back with it, so a draft is held against the grammar token by token, and what th
 """
 
 import importlib
+import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,7 @@ class GrammarCompiler:
         self._vocab_size = vocab_size
         self._vocabulary: Any = None
         self._kept: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()  # requests are prepared by several threads
 
     def compile(self, params: SamplingParams) -> Grammar:
         """The grammar that the parameters ask for.
@@ -95,12 +97,13 @@ class GrammarCompiler:
         Raises OptionError where it means nothing, or where the package llguidance is not installed.
         """
         option, source = _source(_llguidance(params), params)
-        if source not in self._kept:
-            self._kept[source] = self._matcher(option, source)
-            if len(self._kept) > _NUM_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(source)
-        return Grammar(self._kept[source].deep_copy(), option)
+        with self._lock:
+            if source not in self._kept:
+                self._kept[source] = self._matcher(option, source)
+                if len(self._kept) > _NUM_KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(source)
+            return Grammar(self._kept[source].deep_copy(), option)
 
     def _matcher(self, option: str, source: str) -> Any:
         llguidance = importlib.import_module("llguidance")
