@@ -10,6 +10,8 @@ from helpers.chances import Course, courses, distribution
 
 from foredraft.accept import Accepted, block, rejection, traversal
 from foredraft.errors import ForedraftError
+from foredraft.sampling import SamplingParams, filtered_probs
+from foredraft.testing import TableModel
 from foredraft.tree import DraftTree
 
 Context = tuple[int, ...]
@@ -281,6 +283,23 @@ def test_judging_a_tree_from_its_ends_accepts_at_least_as_much(seed: int, shape:
 
         means.append(sum(number * probability for number, probability in courses(run)))
     assert means[1] > means[0] - 1e-12
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize(("vocab_size", "scale"), [(5, 0.8), (16, 1.0), (64, 1.5)])
+def test_sharing_the_noise_costs_little_against_the_optimum(vocab_size: int, scale: float, alike: float) -> None:
+    """Two draws with common Gumbel noise agree on i with chance 1 / sum_j max(p_j/p_i, q_j/q_i)."""
+    models = [TableModel(1, vocab_size, seed=seed, scale=scale) for seed in (6, 7)]
+    gaps, params = [], SamplingParams(temperature=1.0)
+    for token in range(vocab_size):
+        logits, others = (model.logits([token]).astype(float) for model in models)
+        target_probs = filtered_probs(logits, params)
+        draft_probs = filtered_probs(alike * logits + (1 - alike) * others, params)
+        ratios = [np.maximum(target_probs / p, draft_probs / q) for p, q in zip(target_probs, draft_probs, strict=True)]
+        coupled = sum(1 / ratio.sum() for ratio in ratios)
+        gaps.append(np.minimum(target_probs, draft_probs).sum() - coupled)
+    assert min(gaps) > 0
+    assert np.mean(gaps) < 0.05
 
 
 def test_more_children_accept_more() -> None:

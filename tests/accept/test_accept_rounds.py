@@ -11,7 +11,7 @@ from foredraft.accept import make_rule
 from foredraft.drafters.base import Drafter
 from foredraft.drafters.model import ModelDrafter
 from foredraft.engine import Request
-from foredraft.sampling import SamplingParams
+from foredraft.sampling import Drawing, SamplingParams
 from foredraft.sampling.uniforms import Stream, draw_index, uniform
 from foredraft.testing import DistDrafter, ScriptedDrafter, TableModel, WrongDrafter
 from foredraft.tree import DraftTree
@@ -222,3 +222,34 @@ class Shortened(TableModel):
     def logits(self, tokens):
         row = super().logits(tokens)
         return np.concatenate([row[self._token_ids], row[: V - len(self._token_ids)]])
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block", "tree", "traversal", "typical", "threshold:eps=0.2"])
+def test_top_k_1_is_greedy_under_every_rule_and_accepted_as_often(rule: str) -> None:
+    """Kind: the options of sampling are applied to what is sampled, but not to what drafts are judged by."""
+    found = []
+    for params in ({"temperature": 1.0, "top_k": 1, "seed": 9}, {}):
+        decoder, _ = table_decoder(TARGET)
+        engine = make_engine(decoder, DistDrafter(OTHER, (1, 1), drawing="independent"), rule=make_rule(rule))
+        [request] = run(engine, [PROMPT], SamplingParams(max_tokens=200, ignore_eos=True, **params))
+        found.append((output(request), request.counts.num_accepted_tokens))
+    assert found[0][0] == TARGET.generate(PROMPT, SamplingParams(), 200)
+    if not rule.startswith("threshold"):  # at temperature 0 this one goes by temperature 1
+        assert found[0] == found[1]
+
+
+def test_coupled_acceptance_is_close_to_the_optimum() -> None:
+    """Kind: drafts that do not share the target's noise lose acceptance as the temperature rises."""
+    shared, alone = (sampled("coupled", DistDrafter(OTHER, (1,), drawing=d), num_requests=8) for d in _DRAWINGS)
+    rows = [[table.probs([token], PLAIN) for token in range(V)] for table in (TARGET, OTHER)]
+    optimum = np.minimum(*rows).sum(axis=1)
+
+    def rate(requests: Sequence[Request]) -> float:
+        counts = [request.counts for request in requests]
+        return sum(one.num_accepted_tokens for one in counts) / sum(one.num_draft_tokens for one in counts)
+
+    assert rate(shared) > optimum.mean() - 0.1
+    assert rate(alone) < rate(shared) - 0.1
+
+
+_DRAWINGS: tuple[Drawing, ...] = ("coupled", "independent")
