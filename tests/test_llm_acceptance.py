@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from helpers.engines import tiny_file
@@ -39,12 +40,24 @@ def test_every_rule_with_a_draft_model(plain: LLM, rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block", "tree", "traversal"])
-@pytest.mark.parametrize("params", [SAMPLED, SamplingParams(max_tokens=60, temperature=0.7, top_p=0.8, seed=1)])
-def test_a_model_that_drafts_for_itself_is_always_right(plain: LLM, rule: str, params: SamplingParams) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.7, "top_p": 0.8},
+        {"repetition_penalty": 1.4, "presence_penalty": 0.5, "bad_words": ("th",)},  # these follow the path
+        {"regex": "[a-z ]{200}", "ignore_eos": False},
+    ],
+)
+def test_a_model_that_drafts_for_itself_is_always_right(plain: LLM, rule: str, options: dict[str, object]) -> None:
     """Kind: the drafter's distribution is not that of the target under the same options."""
-    llm = plain.with_drafts(tiny_file(), num_draft_tokens=4, acceptance=rule)
-    done = llm.generate(TEXT, params)[0].speculation
-    assert done.num_accepted_tokens > 0.9 * done.num_draft_tokens  # all but those beyond the end
+    branches = 2 if rule in ("tree", "traversal") else 1
+    llm = plain.with_drafts(tiny_file(), num_draft_tokens=4, num_draft_branches=branches, acceptance=rule)
+    done = llm.generate(TEXT, replace(SAMPLED, **options))[0].speculation
+    # A chain is accepted whole but for what lies beyond the end; in a tree one child of each node is.
+    assert done.num_accepted_tokens > (0.9 if branches == 1 else 0.45) * done.num_draft_tokens
+    if branches == 1:
+        assert done.num_accepted_tokens > 3.5 * done.num_rounds
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block", "tree", "traversal"])
