@@ -118,7 +118,8 @@ class LLM:
             self._profile.check(model=self.name, tokenizer=self.tokenizer.fingerprint())
         self.decoder = load_decoder(source, kernels=chosen)
         self._calibration_key = _calibration_key(source.path, chosen, threads or available_cores())
-        self._settings = {"threads": threads or available_cores(), "kernels": kernels}
+        self.num_threads = threads or available_cores()
+        self._settings = {"threads": self.num_threads, "kernels": kernels}
         context = _context(context_length, source.config.context_length)
         self._draft_with(drafting, context, trace)
         self._load_s = time.perf_counter() - started

@@ -14,7 +14,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(layer.split())
     for layer in (
         "cli",
-        "server bench training check tune",
+        "tune",
+        "server bench training check",
         "inspect",
         "llm",
         "engine",

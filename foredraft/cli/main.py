@@ -20,6 +20,7 @@ from foredraft.cli.check import check
 from foredraft.cli.generate import generate
 from foredraft.cli.inspect import inspect
 from foredraft.cli.pull import pull
+from foredraft.cli.tune import tune
 from foredraft.errors import UserError
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.command()(pull)
 app.command()(generate)
 app.command()(chat)
 app.command()(inspect)
+app.command()(tune)
 app.command()(check)
 app.add_typer(bench)
 

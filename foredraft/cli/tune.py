@@ -1,0 +1,154 @@
+"""`foredraft tune`: which drafting pays on this machine, for this model and these prompts?"""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foredraft.cli import options
+from foredraft.cli.console import PullDisplay, note, rendered, write
+from foredraft.errors import OptionError
+
+if TYPE_CHECKING:
+    from foredraft.tune.run import Wanted
+
+
+def tune(
+    model: options.Model = "smollm2-135m",
+    draft: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DRAFTER",
+            help="A model to try as well, or a method, which is tried instead of all. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help='Prompts: one a line, or .jsonl with "prompt" or "turns" (default: eight of our own).'
+        ),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the prompts as they stand, without the chat template.")
+    ] = False,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens of each answer (default: 128, 32 with --quick).")
+    ] = None,
+    minutes: Annotated[float, typer.Option(metavar="M", help="About how long it may take.")] = 10.0,
+    quick: Annotated[bool, typer.Option("--quick", help="A few settings and prompts, once.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with plots to this file.")
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what was found out to this file, for --profile of generate and chat."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON object to this file.")
+    ] = None,
+    threads: options.Threads = None,
+    context_length: options.ContextLength = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure what drafting brings on this machine, and say what to use.
+
+    Answers prompts without drafts, with fixed settings and with auto, side by side, and compares the speeds. All texts
+    are compared, too. Exit code 0: all exact settings gave the same; 1: one did not.
+    """
+    from foredraft.bench.files import check_writable, write_whole
+
+    for option, path in (("--output", output), ("--html", html), ("--profile", profile)):
+        if path is not None:
+            check_writable(path, option)
+    options.at_least_1("--max-tokens", max_tokens)
+    if not minutes > 0:
+        raise OptionError(f"--minutes must be above 0, got {minutes:g}")
+    wanted = _wanted(
+        draft or [], prompts, raw=raw, max_tokens=max_tokens, seconds=60.0 * minutes, quick=quick, quiet=quiet
+    )
+    llm = options.load(
+        options.EngineOptions(
+            model=model,
+            draft=["none"],
+            num_draft_tokens=None,
+            draft_vocab=None,
+            speculative_config=None,
+            threads=threads,
+            context_length=context_length,
+        ),
+        quiet=quiet,
+    )
+    from foredraft.tune.page import page
+    from foredraft.tune.report import show
+    from foredraft.tune.run import tune as measure
+
+    report, found = measure(
+        llm, wanted, announce=_silent if quiet else note, progress=_Progress(shown=not quiet and sys.stderr.isatty())
+    )
+    text = json.dumps(report, ensure_ascii=False, allow_nan=False) + "\n"
+    if output is not None:
+        write_whole(output, text)
+    if html is not None:
+        write_whole(html, page(report))
+    if profile is not None:
+        found.write(profile)
+    write(text if as_json else rendered(lambda console: show(report, console)))
+    if not all(figures["equal"] is not False for figures in report["settings"]):
+        raise typer.Exit(1)
+
+
+def _wanted(
+    names: list[str],
+    file: Path | None,
+    *,
+    raw: bool,
+    max_tokens: int | None,
+    seconds: float,
+    quick: bool,
+    quiet: bool,
+) -> "Wanted":
+    from foredraft.drafters import is_method
+    from foredraft.models import store
+    from foredraft.tune.prompts import BUILT_IN, read_prompts
+    from foredraft.tune.run import METHODS, Wanted
+
+    if refused := [name for name in names if name in ("none", "auto")]:
+        raise OptionError(f"--draft {refused[0]} is measured in any case; name a model, or a method")
+    with PullDisplay(shown=not quiet) as display:
+        models = [
+            str(store.resolve(name, progress=display.for_model(name)))
+            for name in names
+            if store.is_model_reference(name) and not is_method(name)
+        ]
+    methods = [name for name in names if is_method(name)]
+    if unknown := [name for name in names if not is_method(name) and not store.is_model_reference(name)]:
+        raise OptionError(f"unknown draft {unknown[0]!r}: name a model, or one of {', '.join(METHODS)}")
+    return Wanted(
+        methods=tuple(methods) or METHODS,
+        models=tuple(models),
+        prompts=BUILT_IN if file is None else tuple(read_prompts(file)),
+        seconds=seconds,
+        max_tokens=max_tokens,
+        quick=quick,
+        raw=raw,
+        check_prompts=file is not None,
+    )
+
+
+def _silent(line: str) -> None:
+    """Say nothing."""
+
+
+class _Progress:
+    """A line on the terminal that is written over."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+
+    def __call__(self, done: int, planned: int) -> None:
+        if self._shown:
+            print(f"\r{done} of {planned} answers", end="\n" if done == planned else "", file=sys.stderr, flush=True)

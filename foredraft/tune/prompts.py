@@ -1,0 +1,115 @@
+"""The prompts that are measured on: a few of our own, or those of a file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foredraft.errors import OptionError
+
+RANDOM_SHARE = 0.75
+"""A prompt whose tokens the target finds this improbable is taken for random: the mean of -log(probability), in that of
+tokens drawn evenly from the vocabulary."""
+LEAST_TOKENS_TO_JUDGE = 16
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text to answer. family: the kind of text, whose figures stand together."""
+
+    key: str
+    family: str
+    text: str
+
+
+_REPORT = """The harbour commission met on Tuesday to discuss the new ferry timetable. Captain Ruth Alder told the \
+commission that "the night boat has carried fewer than ten passengers on most evenings since March". The treasurer, \
+Owen Pike, said that the night boat costs 410 pounds an evening and that "no grant will cover it after June". Several \
+residents of the island spoke against ending it. Mary Quill, who works at the hospital on the mainland, said that \
+"without the night boat the late shift cannot get home". The commission agreed to keep the night boat on Fridays and \
+Saturdays until the end of September, to ask the hospital for a share of the cost, and to meet again in August. The \
+commission also approved new railings for the eastern pier, at a cost of 2,300 pounds."""
+
+_CODE = '''class Stack:
+    """Values that come back in the reverse of their order."""
+
+    def __init__(self):
+        self.values = []
+
+    def push(self, value):
+        self.values.append(value)
+
+    def pop(self):
+        return self.values.pop()
+'''
+
+BUILT_IN = (
+    Prompt("code/1", "code", "Write a Python function that returns the n-th Fibonacci number, with a docstring."),
+    Prompt("code/2", "code", f"Add the methods `peek`, `is_empty` and `__len__` to this class:\n\n{_CODE}"),
+    Prompt("chat/1", "chat", "Why is the sky blue during the day and red at sunset?"),
+    Prompt("chat/2", "chat", "Suggest three names for a small bakery, and say why each would fit."),
+    Prompt("summary/1", "summary", f"Summarise this report in three sentences, with a quotation:\n\n{_REPORT}"),
+    Prompt("summary/2", "summary", f"List every person in this report, and quote what they said:\n\n{_REPORT}"),
+    Prompt(
+        "translation/1",
+        "translation",
+        "Translate to French: The night boat leaves at ten. Please be at the pier before a quarter to ten, and have "
+        "your ticket ready.",
+    ),
+    Prompt(
+        "translation/2",
+        "translation",
+        "Translate to German: The library is closed on Mondays. On all other days it is open from nine to five.",
+    ),
+)
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """The prompts of a file: .jsonl, objects with "prompt" or, as Spec-Bench has them, "turns"; else one a line.
+
+    An object's "family" or "category" says which prompts stand together. Raises OptionError where the file cannot be
+    read, holds none, or a line is none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise OptionError(f"cannot read the prompts {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise OptionError(f"the prompts {path} are not UTF-8: byte {error.start}") from error
+    numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1) if line.strip()]
+    if path.suffix == ".jsonl":
+        prompts = [_prompt(path, number, line) for number, line in numbered]
+    else:
+        prompts = [Prompt(f"prompts/{number}", "prompts", line) for number, line in numbered]
+    if not prompts:
+        raise OptionError(f"{path} holds no prompts")
+    return prompts
+
+
+def _prompt(path: Path, number: int, line: str) -> Prompt:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
+    text = _text(entry) if isinstance(entry, Mapping) else None
+    if not isinstance(text, str) or not text:
+        raise OptionError(f'{path}, line {number}: expected an object with "prompt" or "turns", with some text')
+    assert isinstance(entry, Mapping)
+    family = str(entry.get("family") or entry.get("category") or "prompts")
+    return Prompt(f"{family}/{entry.get('question_id', number)}", family, text)
+
+
+def _text(entry: Mapping[str, Any]) -> object:
+    turns = entry.get("turns")
+    return turns[0] if isinstance(turns, list) and turns else entry.get("prompt")
+
+
+def spread(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
+    """At most so many prompts, of all families in turn."""
+    by_family: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_family.setdefault(prompt.family, []).append(prompt)
+    ranked = [(index, prompt) for own in by_family.values() for index, prompt in enumerate(own)]
+    chosen = {prompt.key for _, prompt in sorted(ranked, key=lambda pair: pair[0])[:number]}
+    return [prompt for prompt in prompts if prompt.key in chosen]

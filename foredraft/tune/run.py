@@ -1,0 +1,132 @@
+"""The whole of a tuning: how much fits into the time, measuring it, and what came of it."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from foredraft.bench.machine import describe_machine
+from foredraft.llm import LLM
+from foredraft.planner import Profile
+from foredraft.tune.measure import Measuring, as_json
+from foredraft.tune.prompts import Prompt, spread
+from foredraft.tune.result import Result, to_json
+from foredraft.tune.settings import LENGTHS, Setting, sweep
+
+METHODS = ("lookup", "suffix", "recycle")
+MAX_TURNS = 5
+QUICK_PROMPTS, QUICK_TOKENS, MAX_TOKENS = 4, 32, 128
+FEWEST_PROMPTS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is to be tuned. seconds: about how long it may take. max_tokens: None: 128, or 32 where it is quick."""
+
+    methods: tuple[str, ...] = METHODS
+    models: tuple[str, ...] = ()
+    prompts: tuple[Prompt, ...]
+    seconds: float = 600.0
+    max_tokens: int | None = None
+    quick: bool = False
+    raw: bool = False
+    check_prompts: bool = False
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of an answer."""
+        return self.max_tokens or (QUICK_TOKENS if self.quick else MAX_TOKENS)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and about how long it takes."""
+
+    settings: tuple[Setting, ...]
+    prompts: tuple[Prompt, ...]
+    num_turns: int
+    max_tokens: int
+    seconds: float
+
+    def words(self) -> str:
+        """One line."""
+        about = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} minutes"
+        turns = f"{self.num_turns} turn{'' if self.num_turns == 1 else 's'}"
+        return (
+            f"{len(self.settings)} settings, {len(self.prompts)} prompts of {self.max_tokens} tokens, {turns}: "
+            f"about {about}"
+        )
+
+
+def make_plan(wanted: Wanted, s_per_token: float) -> Plan:
+    """The finest comparison that fits into the time. s_per_token: of plain decoding.
+
+    First come all prompts with coarse numbers of draft tokens, then finer numbers, then further turns.
+    """
+
+    def plan(lengths: Sequence[int], prompts: Sequence[Prompt], num_turns: int) -> Plan:
+        settings = sweep(wanted.methods, wanted.models, lengths, with_lenient=not wanted.quick)
+        num_answers = len(prompts) * (num_turns * len(settings) + sum(s.method == "auto" for s in settings))
+        seconds = num_answers * wanted.num_tokens * s_per_token
+        return Plan(tuple(settings), tuple(prompts), num_turns, wanted.num_tokens, seconds)
+
+    prompts = spread(wanted.prompts, QUICK_PROMPTS) if wanted.quick else list(wanted.prompts)
+    coarse = plan(LENGTHS[-1], prompts, 1)
+    while coarse.seconds > wanted.seconds and len(prompts) > FEWEST_PROMPTS:
+        prompts = spread(prompts, max(FEWEST_PROMPTS, int(0.8 * len(prompts))))
+        coarse = plan(LENGTHS[-1], prompts, 1)
+    if wanted.quick:
+        return coarse
+    finer = [plan(lengths, prompts, turns) for lengths in LENGTHS[:-1] for turns in range(MAX_TURNS, 0, -1)]
+    coarser = [plan(LENGTHS[-1], prompts, turns) for turns in range(MAX_TURNS, 1, -1)]
+    return next((found for found in (*finer, *coarser) if found.seconds <= wanted.seconds), coarse)
+
+
+def tune(
+    llm: LLM,
+    wanted: Wanted,
+    *,
+    announce: Callable[[str], None] = lambda line: None,
+    progress: Callable[[int, int], None] = lambda done, planned: None,
+) -> tuple[dict[str, Any], Profile]:
+    """Measure, and say what was found: the report as plain values, and a profile to start from.
+
+    Raises OptionError for prompts of random tokens, where they are to be checked, and as `LLM`.
+    """
+    started = time.perf_counter()
+    machine = describe_machine()
+    measuring = Measuring(llm, wanted.models, max_tokens=wanted.num_tokens, raw=wanted.raw)
+    if wanted.check_prompts:
+        measuring.check_natural(wanted.prompts)
+    s_per_token = measuring.plain_s_per_token(wanted.prompts[0])
+    plan = make_plan(wanted, s_per_token)
+    announce(plan.words())
+    costs = measuring.calibrations()
+    measuring.warm_up(plan.settings, plan.prompts)
+    answers = measuring.run(
+        plan.settings,
+        plan.prompts,
+        num_turns=plan.num_turns,
+        progress=progress,
+        deadline=started + wanted.seconds,
+    )
+    result = Result(plan.settings, plan.prompts, answers)
+    seconds = time.perf_counter() - started
+    report = {
+        "model": {"name": llm.name},
+        "machine": machine,
+        "threads": llm.num_threads,
+        "plan": {
+            "num_prompts": len(plan.prompts),
+            "num_turns": 1 + max(answer.turn for answer in answers),
+            "max_tokens": plan.max_tokens,
+            "expected_s": round(plan.seconds, 1),
+            "memory": "none: texts of earlier requests are not drafted from, and nothing of them stays cached",
+        },
+        "seconds": round(seconds, 1),
+        **to_json(result, costs),
+        "prompts": [asdict(prompt) for prompt in plan.prompts],
+        "answers": [as_json(answer) for answer in answers],
+    }
+    profile = measuring.profile(costs, measuring.learned(result.best_auto), result.recommended)
+    return report, profile
