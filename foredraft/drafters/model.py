@@ -292,7 +292,12 @@ class ModelDrafter:
         read.sequence.close()
 
     def read(self, request: RequestView, num_tokens: int, *, most_left: int = 0) -> None:
-        """Read at most `num_tokens` of the tokens that `num_unread` counts; nothing where `most_left` are unread."""
+        """Read at most `num_tokens` of the tokens that `num_unread` counts; nothing where `most_left` are unread.
+
+        So a long prompt can be read over several rounds. A request that the model cannot draft for is not read.
+        """
+        if not self._can_read(request):
+            return
         self._settle(request)
         read = self._read.get(request.id)
         if read is None:

@@ -234,6 +234,7 @@ def test_logits_that_are_not_numbers_end_the_drafts_of_one_request(
     assert "model:broken" in drafter.problem
     ill.tokens.append(3)
     forward.num_passes = 0
+    drafter.read(ill, 10)
     assert one(drafter, ill, 3).num_draft_tokens == 0
     assert forward.num_passes == 0
     assert one(drafter, View([4, 7], id=3), 3).num_draft_tokens == 0

@@ -183,7 +183,10 @@ def test_the_target_itself_under_other_names_is_nearly_always_right(
 def test_texts_that_become_longer_or_shorter(smollm2_path: Path, temperature: float, num_branches: int) -> None:
     """Kind: positions of one text used for the other. Nothing of it reaches the answer."""
     prompts = [TEXT, "a b c d a b", "😀 emoji 😀"]
-    params = [SamplingParams(max_tokens=20, temperature=temperature, seed=i, ignore_eos=True) for i in range(3)]
+    options = {"repetition_penalty": 1.3, "logit_bias": {5: -2.0}} if temperature else {}
+    params = [
+        SamplingParams(max_tokens=20, temperature=temperature, seed=i, ignore_eos=True, **options) for i in range(3)
+    ]
     for target, draft in [(tiny_file(), smollm2_path), (smollm2_path, tiny_file())]:
         decoder = load_decoder(target, kernels=native_kernels())
         tokenizer = load_tokenizer(open_model(target).tokenizer_data)
