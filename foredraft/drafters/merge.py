@@ -65,7 +65,11 @@ def likeliest_part(tree: DraftTree, budget: Budget) -> DraftTree:
 
 
 class MergeDrafter:
-    """Asks all its drafters for all requests, each with the whole budget, and keeps the likeliest nodes of all."""
+    """Asks all its drafters for all requests, each with the whole budget, and keeps the likeliest nodes of all.
+
+    Its tokens count as not drawn: whether all nodes fit, and thus keep their distributions, would depend on what was
+    drawn, since tokens that two drafters propose are one node.
+    """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = drafters
@@ -79,7 +83,7 @@ class MergeDrafter:
             return [no_draft(request) for request in requests]
         proposals = [drafter.propose(requests, budgets) for drafter in self._drafters]
         return [
-            likeliest_part(merge_trees(trees, self._names), budget)
+            likeliest_part(replace(merge_trees(trees, self._names), draft_probs=()), budget)
             for *trees, budget in zip(*proposals, budgets, strict=True)
         ]
 
