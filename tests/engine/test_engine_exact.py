@@ -1,6 +1,7 @@
 """Whatever is drafted, a request comes to the same tokens, text, end and usage."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,8 +104,23 @@ def random_params(random: np.random.Generator, text: str, tokens: Sequence[int])
     for _ in range(int(random.integers(3))):
         begin = int(random.integers(max(1, len(text))))
         stops.append(text[begin : begin + int(random.integers(1, 5))] or "x")
+    max_tokens = int(random.choice([1, 2, 3, 17, 40]))
+    others: dict[str, Any] = {
+        "repetition_penalty": float(random.choice([0.8, 1.5])),
+        "frequency_penalty": float(random.choice([-0.5, 1.0])),
+        "presence_penalty": float(random.choice([-0.5, 1.0])),
+        "dry_multiplier": 1.5,
+        "typical_p": 0.6,
+        "logit_bias": {int(token): float(random.choice([-100, 3])) for token in random.choice(tokens, size=2)},
+        "bad_words": (chr(33 + int(random.integers(6))),),
+        "min_tokens": int(random.integers(max_tokens + 1)),
+        "include_stop_str_in_output": True,
+        "logprobs": int(random.integers(4)),
+    }
+    chosen = [name for name in others if random.random() < 0.15]
     return SamplingParams(
-        max_tokens=int(random.choice([1, 2, 3, 17, 40])),
+        **{name: others[name] for name in chosen},
+        max_tokens=max_tokens,
         temperature=float(random.choice([0, 0.1, 0.8, 1.0, 2.0])),
         top_k=int(random.choice([0, 0, 1, 5])),
         top_p=float(random.choice([1, 1, 0.7, 0.01])),
