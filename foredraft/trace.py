@@ -34,6 +34,16 @@ class Expectation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What one drafter proposed, before anything of it was chosen. Fields of the tree as in `RoundRecord`."""
+
+    drafter: str
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    confidence: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Header:
     """What the rounds that follow were made with.
 
@@ -98,6 +108,7 @@ class RoundRecord:
     draft_s, verify_s, accept_s: seconds of the whole round, for all num_requests requests and num_rows rows (nodes).
     expected_tokens, expected_s: what the planner thought the round would bring; None where it had no opinion.
     reason: why the request was drafted for as it was, in words.
+    proposals: what drafters proposed, whether it was verified or not; only in recordings for `foredraft tune --replay`.
     """
 
     kind: ClassVar[str] = "round"
@@ -124,6 +135,7 @@ class RoundRecord:
     expected_tokens: float | None = None
     expected_s: float | None = None
     reason: str = ""
+    proposals: tuple[Proposal, ...] = ()
 
     @property
     def num_draft_tokens(self) -> int:

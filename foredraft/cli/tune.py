@@ -12,6 +12,7 @@ from foredraft.cli.console import PullDisplay, note, rendered, write
 from foredraft.errors import OptionError
 
 if TYPE_CHECKING:
+    from foredraft.llm import LLM
     from foredraft.tune.run import Wanted
 
 
@@ -50,6 +51,14 @@ def tune(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON object to this file.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Only record what all drafters propose, to this file, for --replay."),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Only say what other settings would have brought on a recording or trace."),
+    ] = None,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     quiet: options.Quiet = False,
@@ -61,9 +70,14 @@ def tune(
     """
     from foredraft.bench.files import check_writable, write_whole
 
-    for option, path in (("--output", output), ("--html", html), ("--profile", profile)):
+    for option, path in (("--output", output), ("--html", html), ("--profile", profile), ("--record", record)):
         if path is not None:
             check_writable(path, option)
+    if (record or replay) and (html or profile):
+        raise OptionError("--html and --profile are about measuring; leave out --record and --replay")
+    if replay is not None:
+        _replay(replay, output, as_json=as_json)
+        return
     options.at_least_1("--max-tokens", max_tokens)
     if not minutes > 0:
         raise OptionError(f"--minutes must be above 0, got {minutes:g}")
@@ -82,6 +96,9 @@ def tune(
         ),
         quiet=quiet,
     )
+    if record is not None:
+        _record(llm, wanted, record, quiet=quiet)
+        return
     from foredraft.tune.page import page
     from foredraft.tune.report import show
     from foredraft.tune.run import tune as measure
@@ -99,6 +116,35 @@ def tune(
     write(text if as_json else rendered(lambda console: show(report, console)))
     if not all(figures["equal"] is not False for figures in report["settings"]):
         raise typer.Exit(1)
+
+
+def _record(llm: "LLM", wanted: "Wanted", path: Path, *, quiet: bool) -> None:
+    from foredraft.trace import TraceWriter
+    from foredraft.tune.measure import Measuring
+
+    sink = TraceWriter(path)
+    measuring = Measuring(llm, wanted.models, max_tokens=wanted.num_tokens, raw=wanted.raw)
+    measuring.record(wanted.methods, wanted.prompts, sink)
+    sink.close()
+    if not quiet:
+        note(f"recorded {len(wanted.prompts)} answers in {path}")
+
+
+def _replay(path: Path, output: Path | None, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from foredraft.bench.files import write_whole
+    from foredraft.trace import Trace
+    from foredraft.tune.replay import read, replay_all
+    from foredraft.tune.report import show_replay
+    from foredraft.tune.settings import LENGTHS
+
+    recorded = read(Trace.read(path))
+    found = replay_all(recorded, LENGTHS[1])
+    text = json.dumps({"settings": [asdict(one) for one in found]}, ensure_ascii=False, allow_nan=False) + "\n"
+    if output is not None:
+        write_whole(output, text)
+    write(text if as_json else rendered(lambda console: show_replay(found, recorded, console)))
 
 
 def _wanted(
@@ -122,10 +168,11 @@ def _wanted(
         models = [
             str(store.resolve(name, progress=display.for_model(name)))
             for name in names
-            if store.is_model_reference(name) and not is_method(name)
-        ]
-    methods = [name for name in names if is_method(name)]
-    if unknown := [name for name in names if not is_method(name) and not store.is_model_reference(name)]:
+            if store.is_model_reference(name) and not is_method(name) and not _is_part(name)
+        ] + [name for name in names if _is_part(name)]
+    methods = [name for name in names if is_method(name) and not _is_part(name)]
+    known = {*methods, *(name for name in names if _is_part(name) or store.is_model_reference(name))}
+    if unknown := [name for name in names if name not in known]:
         raise OptionError(f"unknown draft {unknown[0]!r}: name a model, or one of {', '.join(METHODS)}")
     return Wanted(
         methods=tuple(methods) or METHODS,
@@ -137,6 +184,11 @@ def _wanted(
         raw=raw,
         check_prompts=file is not None,
     )
+
+
+def _is_part(name: str) -> bool:
+    """Whether this names the target itself without some layers, which is a model that costs time."""
+    return name == "skip" or name.startswith("skip:")
 
 
 def _silent(line: str) -> None:

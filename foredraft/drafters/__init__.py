@@ -36,6 +36,7 @@ __all__ = [
     "Drafter",
     "Outcome",
     "RequestView",
+    "drafter_of_text",
     "first_with_grammar",
     "is_method",
     "likeliest_part",
@@ -124,6 +125,13 @@ def with_grammar(drafters: Sequence[Drafter]) -> list[Drafter]:
 def first_with_grammar(drafter: Drafter) -> Drafter:
     """One drafter that drafts what the grammar of a request forces, and else leaves it to the one given."""
     return FirstDrafter(with_grammar([drafter]))
+
+
+def drafter_of_text(name: str) -> Drafter | None:
+    """A drafter whose proposals follow from the text of a request alone; None where the name is of no such drafter."""
+    if name == "lookup":
+        return LookupDrafter()
+    return SuffixDrafter(None) if name == "suffix" else None
 
 
 def is_method(name: str) -> bool:

@@ -21,7 +21,9 @@ from foredraft.planner import Learned, Profile, Recommended
 from foredraft.planner.calibration import READING_ROWS, calibrate
 from foredraft.planner.cost import Calibration
 from foredraft.sampling import SamplingParams
+from foredraft.trace import Sink
 from foredraft.tune.prompts import LEAST_TOKENS_TO_JUDGE, RANDOM_SHARE, Prompt
+from foredraft.tune.record import WIDTH, RecordingDrafter, recording
 from foredraft.tune.settings import PLAIN, Setting, stopping
 
 COST_ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
@@ -152,6 +154,21 @@ class Measuring:
                     f"prompt {prompt.key} looks like random tokens, and figures of such prompts mean nothing for real "
                     "ones: give prompts of the kind you have"
                 )
+
+    def record(self, methods: Sequence[str], prompts: Sequence[Prompt], sink: Sink) -> None:
+        """Answer the prompts plainly, and tell the sink what all drafters would have proposed at every place."""
+        llm = self._llm
+        options = DraftOptions(llm.tokenizer, llm.decoder.kernels, memory="none")
+        drafters = [*make_drafters(methods, options), *(self._drafter(model, 1) for model in self.models)]
+        drafter = RecordingDrafter(drafters)
+        engine = llm.with_drafts(
+            [drafter],
+            num_draft_tokens=WIDTH,
+            draft_memory="none",
+            trace=recording(sink, drafter, drafters, self.calibrations()),
+        )
+        for prompt in prompts:
+            self.answer(engine, Setting(method=PLAIN), prompt, turn=0)
 
     def answer(self, engine: LLM, setting: Setting, prompt: Prompt, *, turn: int) -> Answer:
         """Answer one prompt, nothing of it cached."""

@@ -7,6 +7,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from foredraft.tune.replay import Recorded, Replayed
+
 
 def show(report: Mapping[str, Any], console: Console) -> None:
     """Print all tables. report: what `foredraft tune --json` prints."""
@@ -15,6 +17,27 @@ def show(report: Mapping[str, Any], console: Console) -> None:
     console.print(_settings(report["settings"]))
     console.print(_families(report["families"], report["best_auto"]))
     console.print(advice(report), soft_wrap=True)
+
+
+def show_replay(settings: Sequence[Replayed], recorded: Recorded, console: Console) -> None:
+    """Print what other settings would have brought."""
+    console.print(
+        f"{len(recorded.texts)} answers of {recorded.num_tokens} tokens, recorded in {recorded.num_rounds} rounds\n"
+    )
+    table = _table("setting", ["length", "accepted", "rounds", "tokens/s", "to none", "known"])
+    for one in settings:
+        table.add_row(
+            one.setting,
+            f"{one.mean_acceptance_length:.2f}",
+            "-" if one.acceptance_rate is None else f"{one.acceptance_rate:.0%}",
+            str(one.num_rounds),
+            f"{one.tokens_per_s:.1f}",
+            f"{one.to_plain:.2f}",
+            f"{one.coverage:.0%}",
+        )
+    console.print(table)
+    if not recorded.has_costs:
+        console.print("\nwhat drafting costs is not in this trace: speeds are without it (see --record)")
 
 
 def _heading(report: Mapping[str, Any]) -> str:
