@@ -10,7 +10,7 @@ from typing import Literal, Self
 from foredraft import __version__
 from foredraft.accept import COUPLED, AcceptanceRule, make_rule
 from foredraft.drafters import Drafter, DraftOptions, first_with_grammar, make_drafter, make_drafters, with_grammar
-from foredraft.engine import Completion, Engine, Request, completion_of
+from foredraft.engine import Chunk, Completion, Engine, Request, completion_of, requests_for, run_to_the_end, stream_of
 from foredraft.errors import OptionError
 from foredraft.kernels.choose import available_cores, choose_kernels
 from foredraft.kernels.operations import Kernels
@@ -27,7 +27,7 @@ from foredraft.planner import (
     Profile,
     make_auto_planner,
 )
-from foredraft.sampling import SamplingParams, TokenLogprob
+from foredraft.sampling import SamplingParams
 from foredraft.speculative_config import parse_speculative_config
 from foredraft.text import load_tokenizer
 from foredraft.trace import Header, Sink, TraceWriter
@@ -39,20 +39,6 @@ MAX_DRAFT_TOKENS = 64
 MAX_THREADS = 1024
 
 __all__ = ["LLM", "Chunk", "Completion", "Messages", "SamplingParams"]
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of a streamed answer. The last one of all carries the completion; its text may be empty.
-
-    index: which of several answers it belongs to. logprobs: of its tokens, where asked for.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    completion: Completion | None = None
-    index: int = 0
-    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class LLM:
@@ -259,51 +245,14 @@ class LLM:
             ids = self.tokenizer.encode(text)
         else:
             ids = self._encode_chat(prompt, params)
-        requests = self._prepare(ids, params)
+        requests = requests_for(self._engine, ids, params)
         if len(requests) > params.n:
             raise OptionError("--best-of cannot be streamed: which answers are the best is known at the end")
-        return self._chunks(requests)
-
-    def _chunks(self, requests: Sequence[Request]) -> Iterator[Chunk]:
-        # Queued only here: an iterator that is dropped before its first piece never comes to its `finally`.
-        try:
-            for request in requests:
-                self._engine.submit(request)
-            running = list(enumerate(requests))
-            while running:
-                self._engine.advance(running[0][1])
-                for index, request in list(running):
-                    if request.failed:
-                        self._engine.advance(request)  # says why
-                    if request.finished:
-                        running.remove((index, request))
-                    text, token_ids = request.take_new()
-                    completion = None if running else self._completion(requests)
-                    if completion or text or token_ids:
-                        yield Chunk(text, token_ids, completion, index, request.logprobs_of_last(len(token_ids)))
-        finally:
-            for request in requests:
-                self._engine.release(request)
-
-    def _prepare(self, ids: Sequence[int], params: SamplingParams) -> list[Request]:
-        """A request for each answer to a prompt."""
-        if not isinstance(params, SamplingParams):
-            raise OptionError(f"sampling parameters must be SamplingParams, got {params!r}")
-        seeded = params.with_seed()
-        return [self._engine.prepare(ids, seeded, choice=choice) for choice in range(params.num_choices)]
+        return stream_of(self._engine, requests, lambda: self._completion(requests))
 
     def _run(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
-        answers = [self._prepare(ids, params) for ids in prompts]
-        requests = [request for several in answers for request in several]
-        try:
-            for request in requests:
-                self._engine.submit(request)
-            for request in requests:
-                while not self._engine.advance(request):
-                    pass
-        finally:
-            for request in requests:
-                self._engine.release(request)
+        answers = [requests_for(self._engine, ids, params) for ids in prompts]
+        run_to_the_end(self._engine, [request for several in answers for request in several])
         return [self._completion(several) for several in answers]
 
     def _completion(self, requests: Sequence[Request]) -> Completion:

@@ -59,8 +59,8 @@ class Processors:
         What was once among `tokens` is taken to stay there; of a path nothing is.
         """
         num_output = len(tokens) - self._num_prompt_tokens
-        wanted = [*tokens[self._num_prompt_tokens + self._num_sure :], *path]
-        begin = self._num_sure
+        begin = min(self._num_sure, num_output)
+        wanted = [*tokens[self._num_prompt_tokens + begin :], *path]
         num_shared = 0
         for known, token in zip(self._pushed[begin:], wanted, strict=False):
             if known != token:
