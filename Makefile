@@ -15,7 +15,8 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find foredraft native -type f !
 
 .NOTPARALLEL:
 .SILENT:
-.PHONY: demo test lint types wheel-check python-tests browser-tests kernel-tests kernel-tests-sanitized clean
+.PHONY: demo test lint types wheel-check python-tests browser-tests kernel-tests kernel-tests-sanitized \
+	kernel-tests-arm clean
 unexport PYTHONPATH PYTHONHOME
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -54,6 +55,14 @@ kernel-tests: $(TEST)/installed
 kernel-tests-sanitized: $(TEST)/installed
 	echo "== kernel tests (C++), address and undefined behaviour sanitizers"
 	$(call run-kernel-tests,build/kernel-tests-sanitized,-DCMAKE_BUILD_TYPE=Debug -DFOREDRAFT_SANITIZE=address$(comma)undefined)
+
+# Not part of `test`: it needs packages of the system, by Debian's names g++-aarch64-linux-gnu and qemu-user. On an Arm
+# machine there is no need for it, since the other tests run its kernels.
+kernel-tests-arm: $(TEST)/installed
+	echo "== kernel tests (C++) for Arm, in an emulator"
+	for tool in aarch64-linux-gnu-g++ qemu-aarch64; do command -v $$tool >/dev/null || \
+		{ echo "$$tool is missing: install g++-aarch64-linux-gnu and qemu-user" >&2; exit 1; }; done
+	$(call run-kernel-tests,build/kernel-tests-arm,-DCMAKE_TOOLCHAIN_FILE=native/tests/aarch64.cmake)
 
 comma := ,
 run-kernel-tests = $(TEST)/bin/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(NINJA) -DFOREDRAFT_NATIVE_TESTS=ON \

@@ -29,8 +29,8 @@ Packed = dict[int, tuple[Matrix, _native.Weight]]
 class NativeKernels:
     """Kernels for one instruction set, with a pool of threads that all its decoders share.
 
-    num_threads: threads that compute, the caller's included. isa: "avx512", "avxvnni", "avx2", "portable"; empty: the
-    best this processor has. Raises OptionError where the processor lacks it.
+    num_threads: threads that compute, the caller's included. isa: "avx512", "avxvnni", "avx2", "neon", "portable";
+    empty: the best this processor has. Raises OptionError where the processor lacks it.
     """
 
     name = "native"

@@ -5,6 +5,9 @@
 #if defined(FOREDRAFT_X86)
 #include <cpuid.h>
 #endif
+#if defined(FOREDRAFT_ARM) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 namespace foredraft {
 namespace {
@@ -35,11 +38,27 @@ bool has_avxvnni() {
 }
 #endif
 
+#if defined(FOREDRAFT_ARM)
+bool has_dot_products() {
+#if defined(__APPLE__)
+  return true;  // all of their processors that run a desktop
+#elif defined(__linux__)
+  constexpr unsigned long kDotProducts = 1ul << 20;  // HWCAP_ASIMDDP; older headers do not know the name
+  return (getauxval(AT_HWCAP) & kDotProducts) != 0;
+#else
+  return false;
+#endif
+}
+#endif
+
 constexpr Choice kChoices[] = {
 #if defined(FOREDRAFT_X86)
     {"avx512", has_avx512, avx512_kernels},
     {"avxvnni", has_avxvnni, avxvnni_kernels},
     {"avx2", has_avx2, avx2_kernels},
+#endif
+#if defined(FOREDRAFT_ARM)
+    {"neon", has_dot_products, neon_kernels},
 #endif
     {"portable", [] { return true; }, portable_kernels},
 };

@@ -80,6 +80,7 @@ void test_decoder(const Kernels& kernels);
 void test_program_checks();
 void test_selection();
 void test_thread_pool();
+void test_thread_pool_and_forks();
 
 }  // namespace testing
 }  // namespace foredraft

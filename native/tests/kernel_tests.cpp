@@ -72,6 +72,13 @@ namespace {
 using namespace foredraft;
 using namespace foredraft::testing;
 
+// Neither the thread sanitizer nor qemu's user mode can follow threads that a forked child starts.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+
 template <class Test>
 void timed(const std::string& name, Test test) {
   const auto start = std::chrono::steady_clock::now();
@@ -84,11 +91,23 @@ void timed(const std::string& name, Test test) {
 
 }  // namespace
 
-int main() {
+// kernel_tests [KERNELS [emulated]]. KERNELS: what the processor must have, no more and no less, best first, such as
+// "neon,portable". emulated: leaves out what qemu's user mode cannot do, and tests the best kernels only, to save time.
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    current_case() = "arguments";
+    std::string names;
+    for (const std::string& name : available_kernels()) names += (names.empty() ? "" : ",") + name;
+    CHECK_SAYING(names == argv[1], names + " instead of " + argv[1]);
+  }
+  const bool emulated = argc > 2 && std::string(argv[2]) == "emulated";
   timed("selection", test_selection);
   timed("thread pool", test_thread_pool);
+  if (!kThreadSanitizer && !emulated) timed("thread pool and forks", test_thread_pool_and_forks);
   timed("program checks", test_program_checks);
-  for (const Kernels* kernels : all_kernels()) {
+  auto tested = all_kernels();
+  if (emulated) tested.resize(1);
+  for (const Kernels* kernels : tested) {
     const std::string name = kernels->name;
     timed(name + " half", [&] { test_half(*kernels); });
     timed(name + " rowwise", [&] { test_rowwise(*kernels); });

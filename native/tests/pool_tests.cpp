@@ -12,13 +12,6 @@ namespace foredraft {
 namespace testing {
 namespace {
 
-// The thread sanitizer cannot follow threads that a forked child starts.
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadSanitizer = true;
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
-
 // Runs a region and says whether each task ran exactly once, by a thread that exists.
 bool region_is_whole(ThreadPool& pool, size_t num_tasks) {
   std::vector<int> runs(num_tasks, 0), threads(num_tasks, -1);
@@ -88,7 +81,9 @@ void check_child(ThreadPool& pool, bool use) {
   CHECK(region_is_whole(pool, 30));
 }
 
-void test_forks() {
+}  // namespace
+
+void test_thread_pool_and_forks() {
   ThreadPool pool(3);
   check_child(pool, true);  // before the parent has started its workers
   check_child(pool, true);
@@ -118,13 +113,10 @@ void test_forks() {
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-}  // namespace
-
 void test_thread_pool() {
   test_regions();
   test_ends();
   test_several_callers();
-  if (!kThreadSanitizer) test_forks();
 }
 
 }  // namespace testing

@@ -8,6 +8,10 @@
 
 #include "tests/scenario.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace foredraft {
 namespace testing {
 namespace {
@@ -26,9 +30,9 @@ std::shared_ptr<const uint8_t> table_of(size_t values) {
   return {kept, reinterpret_cast<const uint8_t*>(kept->data())};
 }
 
-Linear identity(size_t width, ThreadPool& pool) {
+Linear identity(size_t width, ThreadPool& pool, float scale = 1.0f) {
   std::vector<float> values(width * width, 0.0f);
-  for (size_t i = 0; i < width; ++i) values[i * width + i] = 1.0f;
+  for (size_t i = 0; i < width; ++i) values[i * width + i] = scale;
   const auto* const data = reinterpret_cast<const uint8_t*>(values.data());
   return {std::make_shared<Weight>(Format::F32, width, width, data, pool), {}, -1};
 }
@@ -195,6 +199,49 @@ void test_float_environment() {
   }
 }
 
+// Makes the processor take subnormal numbers for zero in this thread, or not. Returns whether it did before.
+bool flush_subnormal_numbers(bool flush) {
+#if defined(__x86_64__)
+  constexpr unsigned kFlush = 0x8040;  // results, and operands
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(flush ? before | kFlush : before & ~kFlush);
+  return (before & kFlush) == kFlush;
+#elif defined(__aarch64__)
+  constexpr uint64_t kFlush = 1u << 24;
+  uint64_t before;
+  asm volatile("mrs %0, fpcr" : "=r"(before));
+  asm volatile("msr fpcr, %0" : : "r"(flush ? before | kFlush : before & ~kFlush));
+  return (before & kFlush) != 0;
+#else
+  return flush;
+#endif
+}
+
+// Nor has what becomes of subnormal numbers there.
+void test_subnormal_numbers() {
+  for (int threads : {1, 3}) {
+    for (const Kernels* kernels : all_kernels()) {
+      const auto pool = std::make_shared<ThreadPool>(threads);
+      Program p(pool, *kernels);
+      const int x = p.embed(Format::F32, table_of(5 * 64), 5, 64, 1e-19f);
+      Linear tiny = identity(64, *pool, 1e-20f);
+      const int result = p.linear(x, {tiny}, false)[0];
+      p.keep(result);
+      p.finish();
+      Random random(1);
+      Cache cache({1, 1, 16}, 1, random);
+      BatchRows rows;
+      rows.set_tables({{0}});
+      for (int32_t n = 0; n < 5; ++n) rows.add(n, n, 0, n, n + 1, {});
+      flush_subnormal_numbers(true);
+      p.run(rows.batch(cache));
+      const bool kept = flush_subnormal_numbers(false);
+      CHECK(kept);
+      for (size_t i = 0; i < 5 * 64; ++i) CHECK(p.result(result)[static_cast<std::ptrdiff_t>(i)] > 4e-40f);
+    }
+  }
+}
+
 // A precise product of many rows needs the most room of all operations.
 void test_small_stacks() {
   Random random(4);
@@ -238,6 +285,7 @@ void test_program_checks() {
   test_runs_from_two_threads();
   test_small_stacks();
   test_float_environment();
+  test_subnormal_numbers();
 }
 
 void test_selection() {
@@ -245,7 +293,7 @@ void test_selection() {
   CHECK(!names.empty() && names.back() == "portable");
   for (const std::string& name : names) CHECK(select_kernels(name).name == name);
   CHECK(&select_kernels("") == &select_kernels(names.front()));
-  for (const char* name : {"avx512", "avx2", "sse9", "AVX2"}) {
+  for (const char* name : {"avx512", "avx2", "neon", "sse9", "AVX2"}) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     std::string message;
     try {
@@ -254,6 +302,10 @@ void test_selection() {
       message = error.what();
     }
     CHECK(message.find(name) != std::string::npos);
+#if defined(FOREDRAFT_ARM)
+    const bool only_lacking = std::string(name) == "neon";
+    CHECK((message.find("this processor lacks") != std::string::npos) == only_lacking);
+#endif
     CHECK(message.find("choose from: ") != std::string::npos && message.find("portable") != std::string::npos);
   }
 }
