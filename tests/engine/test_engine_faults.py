@@ -112,6 +112,7 @@ def interrupting(at: int) -> tuple[Callable[..., object], list[int]]:
             "release",
             "_take_out",
             "publish",
+            "_publish",
             "_forget",
             "forget",
             "truncate",

@@ -251,6 +251,7 @@ def test_no_option_no_processors() -> None:
     "options",
     [
         {"repetition_penalty": 1e-45},
+        {"repetition_penalty": 1e-60},
         {"repetition_penalty": 1e38},
         {"dry_multiplier": 1e300, "dry_base": 1e300},
         {"frequency_penalty": -2.0, "presence_penalty": -2.0},
@@ -260,7 +261,7 @@ def test_no_option_no_processors() -> None:
 def test_extreme_values_make_no_infinity(options: dict) -> None:
     """Kind: a penalty overflows, and NaN or +inf reaches the choice."""
     row = np.full(V, 3e38, dtype=np.float32)
-    row[3] = -3e38
+    row[3], row[4] = -3e38, 0
     found = applied(SamplingParams(**options), row, [3, 4, 3, 4, 3], [4, 3, 4, 3])
     assert not np.isnan(found).any()
     assert found.max() < INF

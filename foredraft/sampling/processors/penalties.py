@@ -30,7 +30,9 @@ class RepetitionPenalty:
         """See `LogitProcessor`."""
         ids = np.fromiter(self._counts, dtype=np.int64, count=len(self._counts))
         logits = logits_V[ids]
-        with np.errstate(over="ignore"):  # a tiny factor makes the largest number of a positive logit
+        with np.errstate(
+            over="ignore", divide="ignore", invalid="ignore"
+        ):  # a tiny factor makes the largest number of a positive logit
             changed = np.where(logits > 0, logits / self._penalty, logits * self._penalty)
         logits_V[ids] = np.minimum(changed, np.finfo(np.float32).max)
 
