@@ -21,7 +21,7 @@ def test_a_trace_goes_to_a_file(tmp_path: Path) -> None:
     assert trace.header is not None
     assert trace.header.model == tiny_file().name
     assert trace.header.tokenizer == llm.tokenizer.fingerprint()
-    assert trace.header.drafters == ("lookup",)
+    assert "lookup" in trace.header.drafters
     assert trace.header.settings["num_draft_tokens"] == 3
     assert trace.header.settings["threads"] == 1
     assert trace.header.machine["processor"]
