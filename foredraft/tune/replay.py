@@ -34,7 +34,7 @@ class Recorded:
 
     proposals: by drafter, request and number of tokens before the round. calibrations: what passes cost, the target's
     under "". costly: names of drafters whose steps cost time. overhead_s: seconds of a round outside of passes.
-    width: tokens that proposals have at most. has_costs: whether the calibrations were measured, and not guessed from the rounds.
+    width: tokens that proposals have at most. has_costs: whether calibrations were measured, or guessed from rounds.
     """
 
     texts: dict[int, tuple[int, ...]]
@@ -84,6 +84,8 @@ def read(trace: Trace) -> Recorded:
     for record in rounds:
         for name, tree in _trees(record):
             recorded.proposals.setdefault(name, {})[record.request, record.num_tokens] = tree
+    for name in [name for name, known in recorded.proposals.items() if not known and drafter_of_text(name) is None]:
+        del recorded.proposals[name]
     return recorded
 
 
