@@ -94,8 +94,9 @@ class TranslatedDrafter:
 
     drafter: sees each request as a `TranslatedRequest`. target, own: the tokenizers of the target and of the drafter.
 
-    What is drafted is decoded, and encoded as the target would. The last token of it is not proposed, unless the text
-    ends there: with the letters that follow, the target may have one token for both.
+    What is drafted is decoded, and encoded as the target would. The last token of it is not proposed where it is only
+    a part of the drafter's last one or holds several: with the letters that follow, the target may have one token for
+    both. It is where both vocabularies have it, or where the text ends there.
     """
 
     def __init__(self, drafter: ReadingDrafter, *, target: Tokenizer, own: Tokenizer) -> None:
@@ -123,7 +124,7 @@ class TranslatedDrafter:
         }
         own = self._drafter.propose(
             [request for request, _ in asked.values()],
-            [Budget(b.num_tokens + 1, b.min_survival, b.chance) for _, b in asked.values()],
+            [budget for _, budget in asked.values()],
         )
         trees = dict(zip(asked, own, strict=True))
         return [
@@ -172,7 +173,9 @@ class TranslatedDrafter:
             if control is None:
                 return chain
             chain.append((control, chance))
-        return chain + self._encoded(text)[:-1]
+        end = self._encoded(text)
+        whole = end and self._target.token_bytes(end[-1][0]) == self._own.token_bytes(text[-1][0])
+        return chain + (end if whole else end[:-1])
 
     def _encoded(self, text: Drafted) -> list[tuple[int, float]]:
         """The target's tokens for ordinary text, nothing where they would stand for something else.

@@ -70,7 +70,7 @@ def propose(drafter: TranslatedDrafter, view: View, budget: int) -> DraftTree:
 
 def test_drafted_text_is_proposed_in_the_targets_tokens(smollm2: Tokenizer) -> None:
     """One token of the drafter may be several of the target, or the other way round."""
-    target, text = tiny_tokenizer(), "and then the"
+    target, text = tiny_tokenizer(), "and the then"
     own = smollm2.encode(text, add_special=False)
     expected = target.encode(text, add_special=False)
     assert len(expected) > len(own)
@@ -80,8 +80,13 @@ def test_drafted_text_is_proposed_in_the_targets_tokens(smollm2: Tokenizer) -> N
     assert tree.tokens == (view.tokens[-1], *expected[:-1])  # the last may become another with what follows
     assert tree.is_chain
     assert set(tree.confidence[1:]) == {0.9, 1.0}
-    assert propose(drafter, view, 3).tokens == tree.tokens[:4]
+    few = propose(drafter, view, 2).tokens
+    assert few == tree.tokens[: len(few)]
+    assert len(few) == 3
     assert propose(drafter, view, 0).num_draft_tokens == 0
+    both = [*own, *smollm2.encode(" a", add_special=False), *smollm2.encode(",", add_special=False)]
+    shared = propose(TranslatedDrafter(Saying(both), target=target, own=smollm2), view, 64)
+    assert target.token_bytes(shared.tokens[-1]) == b","  # which both vocabularies have
     back = TranslatedDrafter(Saying(expected, [0.9] * len(expected)), target=smollm2, own=target)
     whole = propose(back, View(smollm2.encode(TEXT)), 64)
     assert whole.tokens[1:] == tuple(own[:-1])
