@@ -6,7 +6,13 @@ python scripts/check_wheel.py WHEEL
 import sys
 import zipfile
 
-NEEDED = ("foredraft/__init__.py", "foredraft/py.typed", "foredraft/_native.pyi", "foredraft/cli/main.py")
+NEEDED = (
+    "foredraft/__init__.py",
+    "foredraft/py.typed",
+    "foredraft/_native.pyi",
+    "foredraft/cli/main.py",
+    "foredraft/inspect/page.html",
+)
 ROOTS = ("foredraft/", "foredraft-")
 """How every name in the wheel begins: the package, and its metadata."""
 

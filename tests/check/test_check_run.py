@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers.engines import tiny_file
 from rich.console import Console
@@ -13,8 +14,10 @@ from foredraft.accept import Accepted, walk
 from foredraft.check import Cell, Drafting, Plan, Report, make_plan, run
 from foredraft.check.compare import difference, plain_logits
 from foredraft.check.report import show, to_json_dict
+from foredraft.kernels.operations import Floats
 from foredraft.llm import LLM, SamplingParams
 from foredraft.tree import DraftTree
+from foredraft.verify import Verifier
 
 PROMPTS = ("a b a b a b a", "c d e c d e c")
 LOOKUP = Drafting(("lookup",), 3)
@@ -109,6 +112,24 @@ def test_a_wrong_bonus_is_found(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> No
 
     report = run_wrong(llm, monkeypatch, wrong, Cell(LOOKUP, 0.0, "plain", 4))
     assert [len(result.differences) for result in report.cells] == [2]
+
+
+def test_rows_that_depend_on_their_company_are_found(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: kernels give a row other bits beside a draft, so that a near tie is broken in another way."""
+    right = Verifier.verify
+
+    def wrong(self: Verifier, sequences: object, trees: Sequence[DraftTree]) -> list[Floats]:
+        logits = right(self, sequences, trees)  # type: ignore[arg-type]
+        return [
+            row if tree.num_nodes == 1 else row + 4 * np.sin(np.arange(row.shape[1]), dtype=np.float32)
+            for row, tree in zip(logits, trees, strict=True)
+        ]
+
+    monkeypatch.setattr(Verifier, "verify", wrong)
+    report = run(llm, plan_of(Cell(LOOKUP, 0.0, "plain", 1)))
+    [result] = report.cells
+    assert result.differences
+    assert all(fault.divergence and fault.divergence.gap is not None for fault in result.differences)
 
 
 def test_what_breaks_off_is_reported_and_the_rest_goes_on(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,12 @@ def test_own_drafter(user: dict[str, str]) -> None:
     assert float(shown.partition("length ")[2].split()[0]) > 1.3
 
 
+def test_rounds(user: dict[str, str]) -> None:
+    text = _run("rounds.py", user)
+    assert text.startswith("round 0: ")
+    assert " accepted" in text
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_is_listed_and_tested(name: str) -> None:
     assert f"[{name}]({name})" in read(Path("examples/README.md"))
