@@ -1,6 +1,7 @@
 """One way of drafting, and the model with it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from foredraft.llm import LLM
 
@@ -21,11 +22,12 @@ class Drafting:
         return names if self.acceptance == "coupled" else f"{names} ({self.acceptance})"
 
 
-def draft_with(llm: LLM, drafting: Drafting) -> LLM:
-    """The model with another way of drafting."""
+def draft_with(llm: LLM, drafting: Drafting, trace: Path | None = None) -> LLM:
+    """The model with another way of drafting. trace: a file for what its rounds do."""
     return llm.with_drafts(
         drafting.draft,
         num_draft_tokens=drafting.num_draft_tokens,
         num_draft_branches=drafting.num_branches,
         acceptance=drafting.acceptance,
+        trace=trace,
     )

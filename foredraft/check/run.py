@@ -1,8 +1,10 @@
 """Run a plan: every cell's answers against those of plain decoding, then the distributions."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from foredraft.check.compare import Difference, difference
 from foredraft.check.distribution import DistributionResult, planned_tests
@@ -53,15 +55,18 @@ class Report:
         return all(result.holds for result in self.cells) and all(result.holds for result in self.distributions)
 
 
-def run(llm: LLM, plan: Plan, progress: Progress = lambda done, of, what: None) -> Report:
-    """Run everything. llm: the target, whatever it drafts with.
+def run(
+    llm: LLM, plan: Plan, progress: Progress = lambda done, of, what: None, *, traces: Path | None = None
+) -> Report:
+    """Run everything. llm: the target, whatever it drafts with. traces: a folder for what the rounds of the comparisons
+    do, a file for each way of drafting.
 
     Raises UserError where a drafter cannot be had, or a prompt does not fit.
     """
     started = time.perf_counter()
     tests = list(planned_tests(llm, plan))
     of = len(plan.cells) + len(tests)
-    checker = _Checker(llm, plan)
+    checker = _Checker(llm, plan, traces)
     cells = []
     for done, cell in enumerate(plan.cells):
         progress(done, of, cell.describe())
@@ -78,6 +83,8 @@ def run(llm: LLM, plan: Plan, progress: Progress = lambda done, of, what: None) 
 class _Checker:
     llm: LLM
     plan: Plan
+    traces: Path | None = None
+    num_traces: int = 0
     plain: LLM = field(init=False)
     answers: dict[tuple[str, SamplingParams], Completion] = field(default_factory=dict)
     current: tuple[Drafting, LLM] | None = None
@@ -137,8 +144,15 @@ class _Checker:
         """The model with that way of drafting, which is kept while cells go on with it."""
         if self.current is None or self.current[0] != drafting:
             self.current = None
-            self.current = drafting, draft_with(self.llm, drafting)
+            self.current = drafting, draft_with(self.llm, drafting, self._next_trace(drafting))
         return self.current[1]
+
+    def _next_trace(self, drafting: Drafting) -> Path | None:
+        if self.traces is None:
+            return None
+        self.num_traces += 1
+        name = re.sub(r"[^\w.+-]+", "-", drafting.name).strip("-")
+        return self.traces / f"{self.num_traces:03}-{name}.jsonl"
 
 
 def _batches(prompts: Sequence[str], size: int) -> Iterator[Sequence[str]]:

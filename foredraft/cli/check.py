@@ -40,6 +40,10 @@ def check(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON object to this file.")
     ] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FOLDER", help="Write traces here, a file for each way of drafting."),
+    ] = None,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     quiet: options.Quiet = False,
@@ -63,6 +67,8 @@ def check(
         threads=threads,
         context_length=context_length,
     )
+    if traces is not None:
+        _make_folder(traces)
     texts = _texts(prompts)
     methods = _methods(draft or [], quiet=quiet)
     llm = options.load(engine, quiet=quiet)
@@ -75,7 +81,7 @@ def check(
     plan = make_plan(methods, prompts=texts, quick=quick)
     if not quiet:
         note(_announcement(llm, plan))
-    report = run(llm, plan, _Progress(shown=not quiet and sys.stderr.isatty()))
+    report = run(llm, plan, _Progress(shown=not quiet and sys.stderr.isatty()), traces=traces)
     text = json.dumps(
         to_json_dict(report, model=llm.name, machine=describe_machine()), ensure_ascii=False, allow_nan=False
     )
@@ -84,6 +90,13 @@ def check(
     write(f"{text}\n" if as_json else rendered(lambda console: show(report, console)))
     if not report.holds:
         raise typer.Exit(1)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"--trace: cannot make the folder {folder}: {error.strerror}") from error
 
 
 def _texts(file: Path | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from foredraft.check.compare import difference, plain_logits
 from foredraft.check.report import show, to_json_dict
 from foredraft.kernels.operations import Floats
 from foredraft.llm import LLM, SamplingParams
+from foredraft.trace import Trace
 from foredraft.tree import DraftTree
 from foredraft.verify import Verifier
 
@@ -64,6 +66,17 @@ def test_what_is_right_holds(llm: LLM) -> None:
     found = json.loads(json.dumps(to_json_dict(report, model="m", machine={}), allow_nan=False))
     assert found["holds"] is True
     assert len(found["comparisons"]) == len(chosen)
+
+
+def test_traces_go_to_a_folder(llm: LLM, tmp_path: Path) -> None:
+    tree = Drafting(("suffix",), 2, acceptance="tree")
+    cells = [Cell(LOOKUP, 0.0, "plain", 1), Cell(LOOKUP, 0.8, "plain", 2), Cell(tree, 0.0, "plain", 1)]
+    report = run(llm, plan_of(*cells), traces=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["001-lookup.jsonl", "002-suffix-tree.jsonl"]
+    first, second = (Trace.read(path) for path in sorted(tmp_path.iterdir()))
+    assert [len(trace.requests) for trace in (first, second)] == [4, 2]
+    rounds = [len(request.rounds) for request in first.requests.values()]
+    assert sum(rounds) == report.cells[0].num_rounds + report.cells[1].num_rounds
 
 
 def accept_everything(tree: DraftTree, target_token: Callable[[int], int]) -> Accepted:

@@ -63,6 +63,8 @@ def test_mistakes_are_refused_before_anything_runs(real: Run, smollm2_path: Path
     assert_refused(real("check", *model, "--draft", "none"), "--draft none")
     assert_refused(real("check", *model, "--draft", "medusaa"), "medusaa")
     assert_refused(real("check", *model, "--prompts", "missing.txt"), "missing.txt")
+    (tmp_path / "file").touch()
+    assert_refused(real("check", *model, "--trace", "file/folder"), "--trace", "file/folder")
     assert_refused(real("check", *model, "--output", "missing/c.json"), "missing")
     (tmp_path / "p.txt").write_text("word " * 9000)
     assert_refused(real("check", *model, "--quick", "-q", "--prompts", "p.txt"), "context")
