@@ -237,7 +237,11 @@ def test_a_prompt_that_starts_with_a_dash(fake: Run) -> None:
         (["--threads", "0", "x"], b"", ["--threads must be at least 1, got 0"]),
         (["--context-length", "-1", "x"], b"", ["--context-length must be at least 2"]),
         (["--num-draft-tokens", "0", "x"], b"", ["--num-draft-tokens must be at least 1", "--draft none"]),
-        (["--acceptance", "lossy", "x"], b"", ["unknown --acceptance 'lossy'", "coupled, rejection, block, tree, traversal"]),
+        (
+            ["--acceptance", "lossy", "x"],
+            b"",
+            ["unknown --acceptance 'lossy'", "coupled, rejection, block, tree, traversal"],
+        ),
         (["--acceptance", "threshold:eps=2", "x"], b"", ["eps must be above 0 and at most 1", "'2'"]),
         (["--draft", "nope", "x"], b"", ["unknown draft 'nope'"]),
         (["--draft", "missing.gguf", "x"], b"", ["no such file or folder: 'missing.gguf'"]),

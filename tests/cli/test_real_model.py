@@ -61,6 +61,9 @@ def test_the_json_object_is_the_documented_one(generate: Run) -> None:
         "mean_acceptance_length",
         "accepted_per_position",
         "reason",
+        "acceptance",
+        "equality",
+        "cost",
     }
     usage = completion["usage"]
     assert len(completion["token_ids"]) == usage["completion_tokens"] == 24

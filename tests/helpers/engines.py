@@ -185,7 +185,8 @@ def run(
     requests = [submit(engine, prompt, own) for prompt, own in zip(prompts, several, strict=True)]
     while engine.has_work:
         engine.step()
-    assert all([engine.advance(request) for request in requests])  # raises for one that failed
+    for request in requests:
+        assert engine.advance(request)  # raises for one that failed
     return requests
 
 
