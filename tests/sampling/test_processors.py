@@ -8,8 +8,10 @@ import pytest
 from helpers.engines import tiny_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from text_samples import tiny_spm
 
 from foredraft.sampling import ProcessorFactory, Processors, SamplingParams, filtered_probs
+from foredraft.text.gguf_vocab import tokenizer_from_gguf
 
 V = 40
 TOKENIZER = tiny_tokenizer(end_ids=(7, 9, 274))
@@ -273,3 +275,23 @@ def test_banned_stays_banned() -> None:
         bad_words=("!",), repetition_penalty=0.5, frequency_penalty=-2.0, presence_penalty=-2.0, logit_bias={33: 100}
     )
     assert applied(params, np.zeros(V, dtype=np.float32), [33], [33])[33] == -INF
+
+
+def test_bad_words_of_a_vocabulary_that_puts_a_space_before_a_text() -> None:
+    """Kind: a word is excluded at the beginning of a word only, or with two spaces before it."""
+    tokenizer = tokenizer_from_gguf(tiny_spm())
+    factory = ProcessorFactory(tokenizer, tokenizer.vocab_size)
+    texts = tokenizer.vocabulary.tokens
+
+    def banned(output: list[str], word: str) -> set[str]:
+        processors = factory.make(SamplingParams(bad_words=word), [1], frozenset())
+        assert processors is not None
+        row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
+        found = processors.apply(row, [1, *(texts.index(text) for text in output)], (), None)
+        return {texts[token] for token in np.flatnonzero(found == -INF)}
+
+    assert banned([], "ab") == {"ab", "▁ab"}
+    assert banned(["▁ab"], "abd") == {"d"}
+    assert banned(["ab"], "abd") == {"d"}
+    assert banned(["a"], "abd") == set()
+    assert banned([], " abc") == {"▁abc"}

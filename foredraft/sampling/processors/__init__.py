@@ -79,9 +79,12 @@ class ProcessorFactory:
         return processors
 
     def _sequences(self, words: Sequence[str]) -> list[list[int]]:
-        """The tokens of each word, at the start of a text and after a space, where the two differ, as in vLLM."""
+        """The tokens of each word as it stands and after a space, where the two differ, as in vLLM."""
+        from foredraft.text.translation import ContinuingEncoder
+
+        encoder = ContinuingEncoder(self._tokenizer)  # puts no space before a text where SentencePiece would
         sequences: list[list[int]] = []
         for word in words:
-            plain, spaced = (self._tokenizer.encode(text, add_special=False) for text in (word, " " + word.lstrip()))
+            plain, spaced = (encoder.encode(text.encode()) for text in (word, " " + word.lstrip()))
             sequences += [plain] if plain == spaced else [plain, spaced]
         return [sequence for sequence in sequences if sequence and max(sequence) < self._vocab_size]
