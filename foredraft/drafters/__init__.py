@@ -242,7 +242,8 @@ def _translated(source: ModelSource, own: Tokenizer, options: DraftOptions, *, n
     vocab_size = min(own.vocab_size, source.config.vocab_size)
     frequent = _frequent_tokens(own, vocab_size, options.vocab_size)
     own_ids = np.arange(vocab_size, dtype=np.int32) if frequent is None else frequent
-    names = np.array(names_of_tokens(options.target, own, own_ids.tolist()), dtype=np.int32)
+    all_names = names_of_tokens(options.target, own)
+    names = all_names[own_ids]
     order = np.argsort(names, kind="stable")
     order = order[np.diff(names[order], prepend=-1) > 0]  # of two that mean the same, one is enough
     names, own_ids = names[order], own_ids[order]
@@ -253,7 +254,7 @@ def _translated(source: ModelSource, own: Tokenizer, options: DraftOptions, *, n
         own_ids=own_ids,
         original=original,
         num_branches=options.num_branches,
-        end_ids=options.target.eos_ids | set(names_of_tokens(options.target, own, sorted(own.eos_ids))),
+        end_ids=options.target.eos_ids | {int(all_names[token]) for token in own.eos_ids if token < len(all_names)},
         name=name,
     )
     return TranslatedDrafter(drafter, target=options.target, own=own)

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from foredraft.drafters.base import CostlyDrafter, Outcome, RequestView, no_draft
+from foredraft.kernels.batch import Ints
 from foredraft.sampling import Choosing, Processors, SamplingParams
 from foredraft.text import Tokenizer
 from foredraft.text.translation import ContinuingEncoder, GrowingTranslation, shared_tokens
@@ -80,13 +81,14 @@ def original(request: RequestView) -> Choosing:
     return request.original
 
 
-def names_of_tokens(target: Tokenizer, own: Tokenizer, own_ids: Sequence[int]) -> list[int]:
-    """What tokens of the drafter are called where drafter and target share noise.
+def names_of_tokens(target: Tokenizer, own: Tokenizer) -> Ints:
+    """What each real token of the drafter is called where drafter and target share noise.
 
     The target's name for one that the target has too, and a name of its own beyond the target's vocabulary for others.
     """
     shared = shared_tokens(target, own)
-    return [int(shared[token]) if shared[token] >= 0 else target.vocab_size + token for token in own_ids]
+    others = target.vocab_size + np.arange(len(shared))
+    return np.where(shared >= 0, shared, others).astype(np.int32)
 
 
 class TranslatedDrafter:
