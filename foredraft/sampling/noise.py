@@ -23,6 +23,8 @@ import numpy.typing as npt
 _DOMAIN = 0x666F7264  # "ford": keeps this use of the generator apart from any other with the same seed
 _WORD = 1 << 32
 _NUM_ROUNDS = 10
+_MASK = _WORD - 1
+_FEW = 8
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _SHIFT, _LOW = np.uint64(32), np.uint64(_WORD - 1)
@@ -70,6 +72,9 @@ def uniform_words(seed: int, choice: int, position: int, token_ids: IntArray) ->
     low, high = int(token_ids.min()), int(token_ids.max())
     if low < 0 or high >= _WORD:
         raise ValueError(f"token ids must be in [0, 2^32), got ids from {low} to {high}")
+    if token_ids.size <= _FEW:
+        few = [_word(seed, choice, position, token) for token in token_ids.ravel().tolist()]
+        return np.array(few, dtype=np.uint32).reshape(token_ids.shape)
     ids = token_ids.ravel().astype(np.int64)
     blocks = ids >> 2
     rows = np.arange(ids.size)
@@ -81,6 +86,17 @@ def uniform_words(seed: int, choice: int, position: int, token_ids: IntArray) ->
     words = philox4x32(_counters(blocks, position, choice), (seed % _WORD, (seed >> 32) % _WORD))
     chosen: WordArray = words[rows, ids & 3].reshape(token_ids.shape)
     return chosen
+
+
+def _word(seed: int, choice: int, position: int, token_id: int) -> int:
+    """The random bits of one token id, in plain integers: for a few ids quicker than arrays."""
+    c0, c1, c2, c3 = token_id >> 2, position, choice, _DOMAIN
+    k0, k1 = seed & _MASK, (seed >> 32) & _MASK
+    for _ in range(_NUM_ROUNDS):
+        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (product1 >> 32) ^ c1 ^ k0, product1 & _MASK, (product0 >> 32) ^ c3 ^ k1, product0 & _MASK
+        k0, k1 = (k0 + _KEY_STEPS[0]) & _MASK, (k1 + _KEY_STEPS[1]) & _MASK
+    return (c0, c1, c2, c3)[token_id & 3]
 
 
 def _counters(blocks: IntArray, position: int, choice: int) -> WordArray:
