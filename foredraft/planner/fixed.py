@@ -37,5 +37,6 @@ class FixedPlanner:
         self._drafter.forget(request_id)
 
     def reason(self, request_id: int) -> str:
-        """See `Planner`."""
-        return self._reason
+        """See `Planner`. With what the drafter has to say against itself, if anything."""
+        problem = getattr(self._drafter, "problem", "")
+        return f"{self._reason}; {problem}" if problem else self._reason

@@ -20,3 +20,11 @@ def test_the_bonus_needs_room_too() -> None:
     requests = [Planned([0] * length, 10) for length in range(3, 12)]
     assert [tree.num_draft_tokens for tree in planner.draft(requests)] == [3, 3, 3, 3, 2, 1, 0, 0, 0]
     assert planner.draft([]) == []
+
+
+def test_a_drafter_that_has_given_up_says_so() -> None:
+    drafter = OracleDrafter([1, 2, 3])
+    planner = FixedPlanner(drafter, 3)
+    assert planner.reason(0) == "asked for"
+    drafter.problem = "a logit is not a number"  # type: ignore[attr-defined]
+    assert planner.reason(0) == "asked for; a logit is not a number"
