@@ -47,7 +47,8 @@ def test_shared_tokens_stand_for_the_same(tokenizers: dict[str, Tokenizer]) -> N
 @pytest.mark.parametrize("name", ["smollm2", "gemma"])
 @settings(max_examples=100)
 @given(
-    text=st.text(st.characters(max_codepoint=0x3FFFF, exclude_categories=["Cs", "Cc"]), max_size=60), cut=st.integers(0, 3)
+    text=st.text(st.characters(max_codepoint=0x3FFFF, exclude_categories=["Cs", "Cc"]), max_size=60),
+    cut=st.integers(0, 3),
 )
 def test_any_bytes_come_back(request: pytest.FixtureRequest, name: str, text: str, cut: int) -> None:
     """Kind: half a character at the seam, a leading space, a line break or an emoji is lost on the way.
