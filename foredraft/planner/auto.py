@@ -11,9 +11,11 @@ that was of no use costs nothing, and is back as soon as the text suits it.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from foredraft.drafters import merge_trees
 from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, no_draft
+from foredraft.planner.balance import Balance
 from foredraft.planner.base import Planned, RoundTimes, room
 from foredraft.planner.cost import CostModel
 from foredraft.planner.costly import CostlyPlan, StepCosts
@@ -48,6 +50,7 @@ class _Running:
     length: int = 0
     proposals: list[_Proposal] = field(default_factory=list)
     expected: float = 1.0
+    balance: Balance = field(default_factory=Balance)
     explanation: Explanation = field(default_factory=Explanation)
 
 
@@ -78,6 +81,7 @@ class AutoPlanner:
         self._survivals: dict[tuple[str, bool], Survival] = {}
         self._running: dict[int, _Running] = {}
         self._expected_s: float | None = None
+        self._plain_s = self._draft_s = 0.0
         for name, known in (learned or {}).items():
             if name in self._drafters:
                 self._survivals |= {(name, greedy): found for greedy, found in known.survivals().items()}
@@ -111,24 +115,23 @@ class AutoPlanner:
             running.expected = 1.0
         rooms = [room(request) for request in requests]
         if not any(rooms):
-            self._expected_s = None
+            self._expected_s, self._draft_s = None, 0.0
             return [no_draft(request) for request in requests]
         trees = self._free_trees(requests, rooms)
         plain_s = self._rate.overhead_s + self._cost.seconds(len(requests))
         rate = self._rate.at_least(len(requests) / plain_s) * (1.0 + MARGIN)
+        self._plain_s = plain_s
         selection = self._select(requests, trees, rate, spent_s=self._rate.overhead_s)
-        drafter = self._costly.choose(requests, rooms, selection, rate)
+        demands = [self._running[request.id].balance.demand(plain_s / len(requests)) for request in requests]
+        drafter, asked = self._costly.choose(requests, rooms, selection, fmean(demands) * rate), self._clock()
         if drafter is not None:
             budgets = self._costly.budgets(drafter, requests, rooms, rate)
-            asked = self._clock()
             drafted = self._ask(drafter, requests, budgets)
             self._costly.drafted(drafter, requests, _num_steps(drafted), self._clock() - asked)
             trees = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
             selection = self._select(requests, trees, rate, spent_s=self._clock() - started)
         self._expected_s = selection.seconds
-        for request, tree in zip(requests, selection.trees, strict=True):
-            alone = len(requests) == 1
-            self._running[request.id].expected = selection.tokens if alone else sum(survivals(tree, tree.confidence))
+        self._draft_s = self._clock() - asked if drafter is not None else 0.0
         return selection.trees
 
     def _free_trees(self, requests: Sequence[Planned], rooms: Sequence[int]) -> list[DraftTree]:
@@ -170,11 +173,11 @@ class AutoPlanner:
     def _select(
         self, requests: Sequence[Planned], trees: Sequence[DraftTree], rate: float, *, spent_s: float
     ) -> Selection:
-        survival = [survivals(tree, tree.confidence) for tree in trees]
+        survival = [self._promised(request, tree, len(requests)) for request, tree in zip(requests, trees, strict=True)]
         most = min(MAX_NODES, sum(tree.num_draft_tokens for tree in trees))
         by_rows = self._cost.by_rows(len(requests) + most)
         per_row = self._cost.attention_per_row(sum(len(r.tokens) for r in requests) / len(requests))
-        return select(
+        selected = select(
             trees,
             survival,
             lambda num_rows: by_rows[num_rows] + per_row * num_rows,
@@ -182,6 +185,22 @@ class AutoPlanner:
             spent_s=spent_s,
             max_nodes=most,
         )
+        tokens = 0.0
+        for request, tree in zip(requests, selected.trees, strict=True):
+            expected = sum(survivals(tree, tree.confidence)) if tree.num_draft_tokens else 1.0
+            self._running[request.id].expected = expected
+            tokens += expected
+        return replace(selected, tokens=tokens)
+
+    def _promised(self, request: Planned, tree: DraftTree, num_requests: int) -> list[float]:
+        """Chances of the nodes to be on the accepted path, as far as the request's balance lets them count."""
+        if tree.num_draft_tokens == 0:
+            return [1.0]
+        balance = self._running[request.id].balance
+        demand = balance.demand(self._plain_s / num_requests)
+        chances = survivals(tree, tree.confidence)
+        least = sorted(chances)[-balance.max_nodes - 1] if tree.num_draft_tokens > balance.max_nodes else 0.0
+        return [chance / demand if chance >= least else 0.0 for chance in chances]
 
     def observe(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """See `Planner`."""
@@ -195,13 +214,22 @@ class AutoPlanner:
         )
         num_tokens = sum(len(request.tokens) - length for request, length in zip(requests, lengths, strict=True))
         self._rate.observe(num_tokens, times)
+        # What a row and a request's draft cost; each request answers for its own.
+        row_s = (self._cost.seconds(sum(rows)) - self._cost.seconds(len(rows))) / max(1, sum(rows) - len(rows))
+        draft_s = self._draft_s / max(1, sum(count > 1 for count in rows))
         for request, outcome in zip(requests, outcomes, strict=True):
             running = self._running[request.id]
+            running.balance.count(
+                num_emitted=len(request.tokens) - running.length,
+                num_drafted=outcome.num_draft_tokens,
+                plain_s=self._plain_s / len(rows),
+                extra_s=(draft_s + row_s * outcome.num_draft_tokens) if outcome.num_draft_tokens else 0.0,
+            )
             emitted = request.tokens[running.length :]
             for proposal in running.proposals:
                 self._learn(request, proposal, emitted)
             running.explanation.add(outcome, [proposal.drafter for proposal in running.proposals])
-        self._costly.observe(times)
+        self._costly.observe(requests, times)
         for drafter in self._drafters.values():
             drafter.observe(requests, outcomes)
 

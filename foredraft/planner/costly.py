@@ -23,6 +23,9 @@ from foredraft.tree import Budget
 
 MAX_CHAIN = 12
 PROBE_SHARE = 0.01
+"""Share of all time that trying may take, and that is laid by for it."""
+MOST_LOST = 0.03
+"""Share of an answer's time that trying may take."""
 NUM_PROBE_TOKENS = 2
 CAUTION = 0.5
 """Share of the expected gain that reading may cost: an answer may end sooner than expected."""
@@ -32,6 +35,8 @@ GUESS_WEIGHT = 6.0
 FADES = 0.97
 NUM_LENGTHS = 50
 SHORT_ANSWER = 32.0
+USUAL_TOKENS = 500.0
+"""Tokens of answers over which what is usual is averaged."""
 MOST_DEMANDED = 0.95
 """A token that is likelier than this to be accepted is followed by another one, whatever that costs."""
 _READ_ROWS = 64
@@ -81,10 +86,15 @@ class _Share:
 
 @dataclass(frozen=True)
 class _Offer:
-    """The best that a drafter is expected to do in a round. value: tokens gained at the usual rate, reading apart."""
+    """The best that a drafter is expected to do in a round.
+
+    num_tokens: length of the chain. tokens: expected, bonus included. value: tokens gained at the usual rate, reading
+    apart.
+    """
 
     drafter: CostlyDrafter
     num_tokens: int
+    tokens: float
     value: float
     read_s: float
     draft_s: float
@@ -110,9 +120,12 @@ class CostlyPlan:
         self._shared: dict[tuple[str, bool], _Share] = {}
         self._own: dict[tuple[int, str], _Share] = {}
         self._lengths: deque[int] = deque(maxlen=NUM_LENGTHS)
-        self._outputs: dict[int, int] = {}
+        self._outputs: dict[int, tuple[int, bool]] = {}
+        self._gains: dict[tuple[int, str], float] = {}
+        self._usual_gains: dict[tuple[str, bool], float] = {}
         self._asked: dict[int, set[str]] = {}
         self._laid_by_s = 0.0
+        self._spent_s: dict[int, float] = {}
         self._offer: _Offer | None = None
 
     def choose(
@@ -122,12 +135,12 @@ class CostlyPlan:
         self._offer = None
         offers = [self._best_offer(drafter, requests, rooms, rate) for drafter in self._drafters]
         for request in requests:
-            self._outputs[request.id] = len(request.tokens) - request.num_prompt_tokens
+            self._outputs[request.id] = len(request.tokens) - request.num_prompt_tokens, request.params.greedy
         good = [offer for offer in offers if self._pays(offer, requests, rooms, free, rate)]
         if good:
             self._offer = max(good, key=lambda offer: offer.value - rate * offer.read_s)
         else:
-            self._offer = self._probe(offers)
+            self._offer = self._probe(offers, requests, rooms, rate)
         return self._offer.drafter if self._offer else None
 
     def budgets(
@@ -182,19 +195,26 @@ class CostlyPlan:
         found = {greedy: self._shared.get((name, greedy), _Share()) for greedy in (True, False)}
         return {greedy: (share.right, share.total) for greedy, share in found.items()}
 
-    def observe(self, times: RoundTimes) -> None:
+    def observe(self, requests: Sequence[Planned], times: RoundTimes) -> None:
         """Lay by what trying may cost."""
         if self._drafters:
             self._laid_by_s += PROBE_SHARE * times.total
+            for request in requests:
+                self._spent_s[request.id] = self._spent_s.get(request.id, 0.0) + times.total
 
     def forget(self, request_id: int) -> None:
         """The request has ended."""
-        length = self._outputs.pop(request_id, 0)
+        length, greedy = self._outputs.pop(request_id, (0, True))
         if length:
             self._lengths.append(length)
         self._asked.pop(request_id, None)
+        self._spent_s.pop(request_id, None)
         for drafter in self._drafters:
             self._own.pop((request_id, drafter.name), None)
+            gained = self._gains.pop((request_id, drafter.name), 0.0)
+            if length:
+                usual, share = self._usual_gains.get((drafter.name, greedy), 0.0), length / (length + USUAL_TOKENS)
+                self._usual_gains[drafter.name, greedy] = usual + share * (gained / length - usual)
 
     def remarks(self, request_id: int) -> list[str]:
         """What there is to say of each costly drafter: what it costs, and how often it is right."""
@@ -219,7 +239,7 @@ class CostlyPlan:
         unread = sum(max(0, drafter.num_unread(request) - 1) for request in requests)
         num_requests, step_s = len(requests), costs.step_s(len(requests))
         tokens, paths = float(num_requests), [1.0] * num_requests
-        best = _Offer(drafter, 0, float("-inf"), costs.read_s(unread), 0.0)
+        best = _Offer(drafter, 0, 1.0, float("-inf"), costs.read_s(unread), 0.0)
         for length in range(1, MAX_CHAIN + 1):
             fits = [length <= most for most in rooms]
             if not any(fits):
@@ -228,19 +248,34 @@ class CostlyPlan:
             tokens += sum(paths)
             seconds = length * step_s + self._cost.seconds(num_requests * (length + 1))
             if tokens - rate * seconds > best.value:
-                best = _Offer(drafter, length, tokens - rate * seconds, best.read_s, length * step_s)
+                best = _Offer(drafter, length, tokens, tokens - rate * seconds, best.read_s, length * step_s)
         return best
 
     def _pays(
         self, offer: _Offer, requests: Sequence[Planned], rooms: Sequence[int], free: Selection, rate: float
     ) -> bool:
-        gain = offer.value - free.value(rate)
+        """Whether it gains something in this round, and enough over the rest of the answers to pay for the reading."""
+        gain, name = offer.value - free.value(rate), offer.drafter.name
         if gain <= 0.0:
             return False
-        remaining = sum(min(most, self._rest(request)) for request, most in zip(requests, rooms, strict=True))
-        tokens_a_round = max(free.tokens, 1.0)
-        num_rounds = max(1.0, CAUTION * remaining / tokens_a_round)
-        return gain * num_rounds > rate * offer.read_s
+        promised = 0.0
+        for request, most in zip(requests, rooms, strict=True):
+            key = (request.id, name)
+            # A round of its brings offer.tokens, this one free.tokens: the gain is for what comes in the meantime.
+            gained = gain * min(1.0, free.tokens / offer.tokens) / len(requests)
+            self._gains[key] = self._gains.get(key, 0.0) + gained
+            promised += CAUTION * self._gain_a_token(request, name) * min(most, self._rest(request))
+        return max(gain, promised) > rate * offer.read_s
+
+    def _gain_a_token(self, request: Planned, name: str) -> float:
+        """Tokens gained for each token of the answer, had the drafter been asked wherever it was the best.
+
+        Before this answer has shown it, as much as in earlier answers is expected, and nothing in the first.
+        """
+        usual = self._usual_gains.get((name, request.params.greedy), 0.0)
+        num_tokens = len(request.tokens) - request.num_prompt_tokens
+        gained = self._gains.get((request.id, name), 0.0)
+        return (gained + SHORT_ANSWER / 2 * usual) / (num_tokens + SHORT_ANSWER / 2)
 
     def _rest(self, request: Planned) -> float:
         """Tokens that the answer is expected to go on for, by how long earlier ones of this length went on."""
@@ -248,11 +283,24 @@ class CostlyPlan:
         longer = [length - so_far for length in self._lengths if length > so_far]
         return (sum(longer) + 2.0 * max(float(so_far), SHORT_ANSWER)) / (len(longer) + 2.0)
 
-    def _probe(self, offers: Sequence[_Offer]) -> _Offer | None:
+    def _probe(
+        self, offers: Sequence[_Offer], requests: Sequence[Planned], rooms: Sequence[int], rate: float
+    ) -> _Offer | None:
+        """A short chain of a drafter that is not worth it as far as is known, to know better.
+
+        What was laid by must suffice for it, unless it was never tried, and none of the requests may lose more by it
+        than `MOST_LOST` of its time.
+        """
         for offer in offers:
-            step_s = self._step_costs[offer.drafter.name].step_s(1)
-            price = offer.read_s + NUM_PROBE_TOKENS * step_s
-            if offer.num_tokens and price <= self._laid_by_s:
+            name = offer.drafter.name
+            draft_s = NUM_PROBE_TOKENS * self._step_costs[name].step_s(len(requests))
+            price = offer.read_s + draft_s
+            new = not any((name, greedy) in self._shared for greedy in (True, False))
+            bearable = all(
+                price <= MOST_LOST * (self._spent_s.get(request.id, 0.0) + min(most, self._rest(request)) / rate)
+                for request, most in zip(requests, rooms, strict=True)
+            )
+            if offer.num_tokens and bearable and (new or price <= self._laid_by_s):
                 self._laid_by_s -= price
-                return _Offer(offer.drafter, NUM_PROBE_TOKENS, 0.0, offer.read_s, NUM_PROBE_TOKENS * step_s)
+                return _Offer(offer.drafter, NUM_PROBE_TOKENS, 1.0, 0.0, offer.read_s, draft_s)
         return None
