@@ -97,13 +97,13 @@ class DistributionTest:
 
 
 def planned_tests(llm: LLM, plan: Plan) -> Iterator[DistributionTest]:
-    """The tests of a plan: every rule with a drafter that always has something to propose, and a control."""
+    """The tests of a plan: every rule with drafts that are copied, and with the first model of the plan; a control."""
     if not plan.rules:
         return
     models = [cell.drafting.draft for cell in plan.cells if is_model_reference(cell.drafting.draft[0])]
-    draft = models[0] if models else ("suffix",)
-    for rule in plan.rules:
-        yield DistributionTest(llm, Drafting(draft, 3, acceptance=rule), plan.num_samples, control=False)
+    for draft in (("suffix",), *models[:1]):
+        for rule in plan.rules:
+            yield DistributionTest(llm, Drafting(draft, 3, acceptance=rule), plan.num_samples, control=False)
     yield DistributionTest(llm, Drafting(("suffix",), 3, acceptance=CONTROL), plan.num_samples, control=True)
 
 

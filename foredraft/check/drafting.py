@@ -18,8 +18,12 @@ class Drafting:
     @property
     def name(self) -> str:
         """The drafters, and the rule where it is not the default."""
-        names = "+".join(name.rpartition("/")[2] for name in self.draft)
-        return names if self.acceptance == "coupled" else f"{names} ({self.acceptance})"
+        return self.drafters if self.acceptance == "coupled" else f"{self.drafters} ({self.acceptance})"
+
+    @property
+    def drafters(self) -> str:
+        """The drafters alone, models by the names of their files."""
+        return "+".join(name.rpartition("/")[2] for name in self.draft)
 
 
 def draft_with(llm: LLM, drafting: Drafting, trace: Path | None = None) -> LLM:

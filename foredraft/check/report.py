@@ -51,7 +51,7 @@ def _cells(report: Report) -> Table:
     table.add_column("drafter")
     for title in ("comparisons", "answers", "equal", "refused", "accepted", "mean length"):
         table.add_column(title, justify="right")
-    for name, results in _by_drafting(report).items():
+    for name, results in _by_drafters(report).items():
         drafted = sum(result.num_draft_tokens for result in results)
         accepted = sum(result.num_accepted_tokens for result in results)
         rounds = sum(result.num_rounds for result in results)
@@ -70,10 +70,10 @@ def _cells(report: Report) -> Table:
     return table
 
 
-def _by_drafting(report: Report) -> dict[str, list[CellResult]]:
+def _by_drafters(report: Report) -> dict[str, list[CellResult]]:
     found: dict[str, list[CellResult]] = {}
     for result in report.cells:
-        found.setdefault(result.cell.drafting.name, []).append(result)
+        found.setdefault(result.cell.drafting.drafters, []).append(result)
     return found
 
 

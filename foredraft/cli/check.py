@@ -125,6 +125,7 @@ def _methods(names: list[str], *, quiet: bool) -> list[tuple[str, ...]]:
 
 def _announcement(llm: "LLM", plan: "Plan") -> str:
     """What will be run, and about how long it takes."""
+    from foredraft.check.distribution import planned_tests
     from foredraft.sampling import SamplingParams
 
     plain = llm.with_drafts("none")
@@ -133,9 +134,9 @@ def _announcement(llm: "LLM", plan: "Plan") -> str:
     plain.generate(plan.prompts[0], params)
     per_token = (time.perf_counter() - started) / plan.max_tokens
     num_tokens = len(plan.cells) * len(plan.prompts) * plan.max_tokens
-    num_tests = len(plan.rules) + bool(plan.rules)
+    num_tests = sum(1 for _ in planned_tests(llm, plan))
     seconds = per_token * (_SECONDS_PER_TOKEN * num_tokens + _SECONDS_PER_SAMPLE * num_tests * plan.num_samples)
-    names = dict.fromkeys(cell.drafting.name for cell in plan.cells if cell.drafting.acceptance == "coupled")
+    names = dict.fromkeys(cell.drafting.drafters for cell in plan.cells)
     about = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
     return (
         f"{len(plan.cells)} comparisons of {len(plan.prompts)} prompts with {', '.join(names)}, "

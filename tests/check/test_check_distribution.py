@@ -2,15 +2,24 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.engines import tiny_file
 
-from foredraft.check import distribution
+from foredraft.check import distribution, make_plan
 from foredraft.check.compare import plain_logits
-from foredraft.check.distribution import CONTROL, DistributionTest, chi_square, chi_square_tail, pair_probs
+from foredraft.check.distribution import (
+    CONTROL,
+    DistributionTest,
+    chi_square,
+    chi_square_tail,
+    pair_probs,
+    planned_tests,
+)
 from foredraft.check.drafting import Drafting
+from foredraft.check.grid import RULES
 from foredraft.errors import OptionError
 from foredraft.llm import LLM, SamplingParams
 from foredraft.sampling import filtered_probs
@@ -84,3 +93,16 @@ def test_the_control_is_found_out(llm: LLM) -> None:
     assert result.holds, result
     assert result.p_value < 1e-4
     assert result.num_accepted_tokens > 128
+
+
+def test_rules_are_tested_with_copies_and_with_a_model(llm: LLM) -> None:
+    plan = make_plan([("lookup",), ("x.gguf",)])
+    tests = list(planned_tests(llm, plan))
+    assert [(test.drafting.draft[0], test.drafting.acceptance) for test in tests] == [
+        *(("suffix", rule) for rule in RULES),
+        *(("x.gguf", rule) for rule in RULES),
+        ("suffix", CONTROL),
+    ]
+    assert [test.control for test in tests] == [False] * 2 * len(RULES) + [True]
+    assert tests[-1].name == "control: every draft of suffix kept"
+    assert not list(planned_tests(llm, replace(plan, rules=())))
