@@ -15,7 +15,7 @@ MODEL = TableModel(2, V, seed=4, one_hot=True)
 PROMPT = [1, 2, 3]
 PARAMS = SamplingParams(max_tokens=40, temperature=1.0, seed=2, ignore_eos=True)
 SAID = MODEL.generate(PROMPT, PARAMS, 60)
-RULES = ["coupled", "rejection", "block", "tree", "typical", "threshold:eps=0.5"]
+RULES = ["coupled", "rejection", "block", "tree", "traversal", "typical", "threshold:eps=0.5"]
 
 
 def wrong_at(offset: int, length: int) -> list[list[int]]:
