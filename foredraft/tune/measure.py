@@ -210,11 +210,12 @@ class Measuring:
         num_turns: int,
         progress: Callable[[int, int], None],
         deadline: float = float("inf"),
+        least: int = 1,
     ) -> list[Answer]:
         """All prompts in all settings, `num_turns` times, beginning with another setting each time.
 
         progress: called with the answers there are and those there will be. deadline: moment of `time.perf_counter`
-        from which on no further prompt is begun once each was answered once.
+        from which on no further prompt is begun, once `least` were answered.
         """
         answers: list[Answer] = []
         num_planned = num_turns * len(settings) * len(prompts)
@@ -222,7 +223,7 @@ class Measuring:
         for turn in range(num_turns):
             engines = {setting.name: self.engine(setting) for setting in settings}
             for prompt in prompts:
-                if turn and time.perf_counter() > deadline:
+                if len(answers) >= least * len(settings) and time.perf_counter() > deadline:
                     return answers
                 start = next(starts)
                 for setting in (*settings[start:], *settings[:start]):
@@ -230,11 +231,15 @@ class Measuring:
                     progress(len(answers), num_planned)
         return answers
 
-    def plain_s_per_token(self, prompt: Prompt) -> float:
-        """Seconds of plain decoding for a token, when all is in memory."""
+    def expected_s(self, prompts: Sequence[Prompt]) -> dict[str, float]:
+        """Seconds that plain answers to the prompts will take, by their keys, from a first one."""
         plain = Setting(method=PLAIN)
         engine = self.engine(plain)
-        return min(self.answer(engine, plain, prompt, turn=-1).s_per_token for _ in range(2))
+        answers = [self.answer(engine, plain, prompts[0], turn=-1) for _ in range(2)]
+        reading_s = min(a.ends[-1][1] - a.decode_s for a in answers) / answers[0].num_prompt_tokens
+        decoding_s = min(answer.s_per_token for answer in answers) * self._params.max_tokens  # type: ignore[operator]
+        sizes = {prompt.key: len(self._llm.tokenizer.encode(prompt.text)) for prompt in prompts}
+        return {key: reading_s * size + decoding_s for key, size in sizes.items()}
 
     def warm_up(self, settings: Sequence[Setting], prompts: Sequence[Prompt]) -> None:
         """Let what learns learn, from all prompts."""

@@ -111,5 +111,4 @@ def spread(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
     for prompt in prompts:
         by_family.setdefault(prompt.family, []).append(prompt)
     ranked = [(index, prompt) for own in by_family.values() for index, prompt in enumerate(own)]
-    chosen = {prompt.key for _, prompt in sorted(ranked, key=lambda pair: pair[0])[:number]}
-    return [prompt for prompt in prompts if prompt.key in chosen]
+    return [prompt for _, prompt in sorted(ranked, key=lambda pair: pair[0])[:number]]

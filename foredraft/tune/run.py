@@ -1,7 +1,7 @@
 """The whole of a tuning: how much fits into the time, measuring it, and what came of it."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ METHODS = ("lookup", "suffix", "recycle")
 MAX_TURNS = 5
 QUICK_PROMPTS, QUICK_TOKENS, MAX_TOKENS = 4, 32, 128
 FEWEST_PROMPTS = 2
+MODEL_COST = 1.5
+"""What an answer takes with a draft model, which reads the prompt too, in plain ones. A guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +60,19 @@ class Plan:
         )
 
 
-def make_plan(wanted: Wanted, s_per_token: float) -> Plan:
-    """The finest comparison that fits into the time. s_per_token: of plain decoding.
+def make_plan(wanted: Wanted, plain_s: Mapping[str, float]) -> Plan:
+    """The finest comparison that fits into the time. plain_s: what plain answers take, by the keys of the prompts.
 
     First come all prompts with coarse numbers of draft tokens, then finer numbers, then further turns.
     """
 
     def plan(lengths: Sequence[int], prompts: Sequence[Prompt], num_turns: int) -> Plan:
         settings = sweep(wanted.methods, wanted.models, lengths, with_lenient=not wanted.quick)
-        num_answers = len(prompts) * (num_turns * len(settings) + sum(s.method == "auto" for s in settings))
-        seconds = num_answers * wanted.num_tokens * s_per_token
+        turns = sum((num_turns + (s.method == "auto")) * (MODEL_COST if s.models else 1.0) for s in settings)
+        seconds = turns * sum(plain_s[prompt.key] for prompt in prompts)
         return Plan(tuple(settings), tuple(prompts), num_turns, wanted.num_tokens, seconds)
 
-    prompts = spread(wanted.prompts, QUICK_PROMPTS) if wanted.quick else list(wanted.prompts)
+    prompts = spread(wanted.prompts, QUICK_PROMPTS if wanted.quick else len(wanted.prompts))
     coarse = plan(LENGTHS[-1], prompts, 1)
     while coarse.seconds > wanted.seconds and len(prompts) > FEWEST_PROMPTS:
         prompts = spread(prompts, max(FEWEST_PROMPTS, int(0.8 * len(prompts))))
@@ -98,8 +100,7 @@ def tune(
     measuring = Measuring(llm, wanted.models, max_tokens=wanted.num_tokens, raw=wanted.raw)
     if wanted.check_prompts:
         measuring.check_natural(wanted.prompts)
-    s_per_token = measuring.plain_s_per_token(wanted.prompts[0])
-    plan = make_plan(wanted, s_per_token)
+    plan = make_plan(wanted, measuring.expected_s(wanted.prompts))
     announce(plan.words())
     costs = measuring.calibrations()
     measuring.warm_up(plan.settings, plan.prompts)
@@ -109,15 +110,18 @@ def tune(
         num_turns=plan.num_turns,
         progress=progress,
         deadline=started + wanted.seconds,
+        least=min(FEWEST_PROMPTS, len(plan.prompts)),
     )
-    result = Result(plan.settings, plan.prompts, answers)
+    answered = {answer.prompt for answer in answers}
+    prompts = [prompt for prompt in plan.prompts if prompt.key in answered]
+    result = Result(plan.settings, prompts, answers)
     seconds = time.perf_counter() - started
     report = {
         "model": {"name": llm.name},
         "machine": machine,
         "threads": llm.num_threads,
         "plan": {
-            "num_prompts": len(plan.prompts),
+            "num_prompts": len(prompts),
             "num_turns": 1 + max(answer.turn for answer in answers),
             "max_tokens": plan.max_tokens,
             "expected_s": round(plan.seconds, 1),
@@ -125,7 +129,7 @@ def tune(
         },
         "seconds": round(seconds, 1),
         **to_json(result, costs),
-        "prompts": [asdict(prompt) for prompt in plan.prompts],
+        "prompts": [asdict(prompt) for prompt in prompts],
         "answers": [as_json(answer) for answer in answers],
     }
     profile = measuring.profile(costs, measuring.learned(result.best_auto), result.recommended)

@@ -12,6 +12,8 @@ from foredraft.tune.prompts import BUILT_IN, Prompt, read_prompts, spread
 from foredraft.tune.run import Wanted, make_plan
 from foredraft.tune.settings import LENGTHS, Setting, for_llama_cpp, for_vllm, stopping, sweep
 
+PLAIN_S = {prompt.key: 1.3 for prompt in BUILT_IN}
+
 
 def test_the_sweep_holds_plain_decoding_auto_and_every_length() -> None:
     settings = sweep(["suffix", "lookup"], ["d/draft.gguf"], LENGTHS[0], with_lenient=True)
@@ -94,22 +96,23 @@ def test_files_without_prompts_are_refused(tmp_path: Path, name: str, content: b
 def test_fewer_prompts_are_of_all_families() -> None:
     assert {prompt.family for prompt in spread(BUILT_IN, 4)} == {"code", "chat", "summary", "translation"}
     assert len({prompt.key for prompt in BUILT_IN}) == len(BUILT_IN) == 8
-    assert spread(BUILT_IN, 99) == list(BUILT_IN)
+    assert sorted(p.key for p in spread(BUILT_IN, 99)) == sorted(p.key for p in BUILT_IN)
+    assert [p.family for p in spread(BUILT_IN, 8)[:4]] == [p.family for p in spread(BUILT_IN, 8)[4:]]
 
 
 @pytest.mark.parametrize("seconds", [5.0, 60.0, 300.0, 900.0, 3600.0])
 def test_a_plan_fits_into_the_time_where_the_least_there_is_does(seconds: float) -> None:
     wanted = Wanted(prompts=BUILT_IN, models=("d.gguf",), seconds=seconds)
-    plan = make_plan(wanted, 0.01)
-    least = make_plan(Wanted(prompts=BUILT_IN, models=("d.gguf",), seconds=0.1), 0.01)
+    plan = make_plan(wanted, PLAIN_S)
+    least = make_plan(Wanted(prompts=BUILT_IN, models=("d.gguf",), seconds=0.1), PLAIN_S)
     assert plan.seconds <= max(seconds, least.seconds)
     assert len(least.prompts) == 2
     assert "about" in plan.words()
 
 
 def test_more_time_gives_finer_settings_and_then_more_turns() -> None:
-    plans = [make_plan(Wanted(prompts=BUILT_IN, seconds=seconds), 0.01) for seconds in (60, 250, 600, 3600)]
+    plans = [make_plan(Wanted(prompts=BUILT_IN, seconds=seconds), PLAIN_S) for seconds in (60, 250, 600, 3600)]
     assert [len(plan.settings) for plan in plans] == sorted(len(plan.settings) for plan in plans)
     assert plans[-1].num_turns == 5
-    quick = make_plan(Wanted(prompts=BUILT_IN, seconds=3600, quick=True), 0.01)
+    quick = make_plan(Wanted(prompts=BUILT_IN, seconds=3600, quick=True), PLAIN_S)
     assert (quick.num_turns, len(quick.prompts), quick.max_tokens) == (1, 4, 32)
