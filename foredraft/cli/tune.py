@@ -63,7 +63,7 @@ def tune(
     context_length: options.ContextLength = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Measure what drafting brings on this machine, and say what to use.
+    """Measure which drafting pays on this machine.
 
     Answers prompts without drafts, with fixed settings and with auto, side by side, and compares the speeds. All texts
     are compared, too. Exit code 0: all exact settings gave the same; 1: one did not.
