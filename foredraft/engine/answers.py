@@ -1,5 +1,6 @@
 """From finished requests to what was asked for: the answers to one prompt make one completion."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -50,6 +51,9 @@ def _timings(requests: "Sequence[Request]", load_s: float) -> Timings:
         prefill_s=sum(request.prefill_s for request in requests),
         decode_s=max(request.decode_ended for request in requests)
         - min(request.decode_started for request in requests),
+        draft_s=sum(request.counts.draft_s for request in requests),
+        verify_s=sum(request.counts.verify_s for request in requests),
+        accept_s=sum(request.counts.accept_s for request in requests),
         num_prompt_tokens=sum(len(request.prompt) - 1 - request.num_cached_prompt_tokens for request in requests),
         num_completion_tokens=sum(request.num_output_tokens for request in requests),
     )
@@ -60,6 +64,9 @@ def _speculation(requests: "Sequence[Request]", methods: Sequence[str], rule: Ac
     counts = [request.counts for request in requests]
     positions = zip_longest(*(count.accepted_per_position for count in counts), fillvalue=0)
     constrained = requests[0].params.constrained
+    drafted = sum((count.drafted for count in counts), Counter[str]())
+    accepted = sum((count.accepted for count in counts), Counter[str]())
+    expected_s = sum(count.expected_s for count in counts)
     return Speculation(
         methods=tuple(method for method in methods if method != "grammar" or constrained),
         lossless=equality != "none",
@@ -72,4 +79,7 @@ def _speculation(requests: "Sequence[Request]", methods: Sequence[str], rule: Ac
         acceptance=rule.name,
         equality=equality,
         cost=LenientCost.of([choice for count in counts for choice in count.choices]),
+        by_method={method: (number, accepted[method]) for method, number in drafted.items()},
+        expected_tokens=sum(count.expected_tokens for count in counts) if expected_s else None,
+        expected_s=expected_s or None,
     )

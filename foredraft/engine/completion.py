@@ -30,6 +30,8 @@ class Timings:
     """Seconds, and rates that follow from them.
 
     load_s: loading of the model, once for all requests. prefill_s: reading the prompt. decode_s: from there to the end.
+    draft_s, verify_s, accept_s: its parts, planning and drafting, the target's passes, and choosing tokens; of rounds
+    that were shared with other requests, all of it.
     num_prompt_tokens, num_completion_tokens: what the rates are about. Prompt tokens found in the cache do not count,
     nor does the last one, which is the root of the first round.
     """
@@ -37,6 +39,9 @@ class Timings:
     load_s: float
     prefill_s: float
     decode_s: float
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    accept_s: float = 0.0
     num_prompt_tokens: int
     num_completion_tokens: int
 
@@ -86,6 +91,8 @@ class Speculation:
     drafters, in words.
     acceptance: the rule of acceptance. equality: what the text has in common with plain decoding: "path", every token;
     "distribution", how likely each text is over all seeds; "none". cost: of a lenient rule, else None.
+    by_method: tokens that each drafter drafted and of these accepted. expected_tokens, expected_s: what the planner
+    thought its rounds would emit and take, and None where it had no opinion.
     """
 
     methods: tuple[str, ...]
@@ -99,6 +106,9 @@ class Speculation:
     acceptance: str = "coupled"
     equality: Equality = "path"
     cost: LenientCost | None = None
+    by_method: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    expected_tokens: float | None = None
+    expected_s: float | None = None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -206,8 +216,15 @@ class Completion:
             "acceptance": spec.acceptance,
             "equality": spec.equality,
             "cost": None if spec.cost is None else asdict(spec.cost),
+            "by_method": {
+                method: {"num_draft_tokens": drafted, "num_accepted_tokens": accepted}
+                for method, (drafted, accepted) in spec.by_method.items()
+            },
+            "expected_tokens": spec.expected_tokens,
+            "expected_s": spec.expected_s,
         }
-        timings = {name: getattr(self.timings, name) for name in ("load_s", "prefill_s", "decode_s")}
+        names = ("load_s", "prefill_s", "decode_s", "draft_s", "verify_s", "accept_s")
+        timings = {name: getattr(self.timings, name) for name in names}
         return {
             "text": self.text,
             "token_ids": list(self.token_ids),

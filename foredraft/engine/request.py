@@ -1,6 +1,7 @@
 """A request on its way from prompt to completion."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,9 +12,11 @@ from foredraft.engine.answers import completion_of
 from foredraft.engine.completion import Choice, Completion, FinishReason, PromptLogprobs
 from foredraft.errors import ForedraftError
 from foredraft.kernels.operations import Floats
+from foredraft.planner import RoundTimes
 from foredraft.round import RoundRequest
 from foredraft.sampling import ProcessorFactory, SamplingParams, StopStrings, TokenLogprob, token_logprob
 from foredraft.text import Detokenizer, Tokenizer
+from foredraft.trace import Expectation
 
 
 @dataclass
@@ -24,10 +27,26 @@ class SpeculationCounts:
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
+    drafted: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
+    draft_s: float = field(default=0.0, compare=False)
+    verify_s: float = field(default=0.0, compare=False)
+    accept_s: float = field(default=0.0, compare=False)
+    expected_tokens: float = field(default=0.0, compare=False)
+    expected_s: float = field(default=0.0, compare=False)
     choices: list[accept.Choice] = field(default_factory=list)
 
-    def add(self, outcome: Outcome) -> None:
-        """Count one round."""
+    def add(self, outcome: Outcome, times: RoundTimes, expected: Expectation | None, methods: Sequence[str]) -> None:
+        """Count one round. methods: of the planner, for trees that do not say from whom they are."""
+        self.draft_s += times.draft
+        self.verify_s += times.verify
+        self.accept_s += times.accept
+        if expected is not None:
+            self.expected_tokens += expected.num_tokens
+            self.expected_s += expected.seconds
+        sources = outcome.tree.sources or (",".join(methods),) * outcome.tree.num_nodes
+        self.drafted.update(sources[1:])
+        self.accepted.update(sources[node] for node in outcome.path)
         self.num_rounds += 1
         self.num_draft_tokens += outcome.num_draft_tokens
         self.num_accepted_tokens += outcome.num_accepted_tokens

@@ -180,7 +180,8 @@ class Engine:
         if self._tracer is not None:
             self._tracer.round_made(requests, report)
         for request, outcome in zip(requests, report.outcomes, strict=True):
-            request.counts.add(outcome)
+            expected = self._planner.expectation(request.id)
+            request.counts.add(outcome, report.times, expected, self._planner.methods)
             request.error = report.failed.get(request.id)
             request.failed = request.error is not None
             if request.finished or request.failed:

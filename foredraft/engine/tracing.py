@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,16 +11,8 @@ from foredraft.kernels.operations import Floats
 from foredraft.planner import Planner
 from foredraft.round import RoundReport
 from foredraft.text import Detokenizer, Tokenizer
-from foredraft.trace import Choice, Expectation, RequestEnd, RequestStart, RoundRecord, Sink
+from foredraft.trace import Choice, RequestEnd, RequestStart, RoundRecord, Sink
 from foredraft.tree import DraftTree
-
-
-@runtime_checkable
-class Expecting(Protocol):
-    """A planner that says beforehand what its trees will bring."""
-
-    def expectation(self, request_id: int) -> Expectation | None:
-        """What it expected of the round just made; None: nothing in particular."""
 
 
 class Tracer:
@@ -60,7 +51,7 @@ class Tracer:
         ranks, probs = _opinions(outcome, request.params.temperature or 1.0)
         left = len(emitted) > len(outcome.path)  # the last token is the target's own, not a node
         last = outcome.path[-1] if outcome.path else 0
-        expected = self._planner.expectation(request.id) if isinstance(self._planner, Expecting) else None
+        expected = self._planner.expectation(request.id)
         record = RoundRecord(
             request=request.id,
             round=followed.num_rounds,

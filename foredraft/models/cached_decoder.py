@@ -100,7 +100,7 @@ class CachedDecoder:
     def time_forward(self, *, num_tokens: int, context: int = 0) -> float:
         """Seconds that one forward pass of a chain of `num_tokens` takes behind `context` cached tokens.
 
-        All logits are computed, as in verification. The tokens mean nothing, and what is behind them was never computed:
+        All logits are computed, as in verification. The tokens mean nothing, what is behind them was never computed:
         the time depends on neither.
         """
         filler = [index % self.config.vocab_size for index in range(context + num_tokens)]

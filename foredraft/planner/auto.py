@@ -85,7 +85,7 @@ class AutoPlanner:
         for name, known in (learned or {}).items():
             if name in self._drafters:
                 self._survivals |= {(name, greedy): found for greedy, found in known.survivals().items()}
-                self._costly.start_from(name, known.shares())
+                self._costly.start_from(name, known)
 
     @property
     def learned(self) -> dict[str, Learned]:
@@ -93,11 +93,7 @@ class AutoPlanner:
         found = {}
         for name in self._drafters:
             kinds = {greedy: self._survivals.get((name, greedy)) for greedy in (True, False)}
-            states = {greedy: survival.to_json() if survival else {} for greedy, survival in kinds.items()}
-            shares = self._costly.shares(name)
-            found[name] = Learned(
-                greedy=states[True], sampled=states[False], greedy_share=shares[True], sampled_share=shares[False]
-            )
+            found[name] = self._costly.learned(name, {greedy: kind for greedy, kind in kinds.items() if kind})
         return found
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from foredraft.drafters.base import Outcome, RequestView
+from foredraft.trace import Expectation
 from foredraft.tree import DraftTree
 
 
@@ -51,6 +52,9 @@ class Planner(Protocol):
 
     def forget(self, request_id: int) -> None:
         """The request has ended."""
+
+    def expectation(self, request_id: int) -> Expectation | None:
+        """What was expected of the round just made, tokens of this request; None: nothing in particular."""
 
     def reason(self, request_id: int) -> str:
         """Why the request was drafted for as it was, in words. To be asked before it is forgotten."""

@@ -17,6 +17,7 @@ from statistics import median
 from foredraft.drafters.base import CostlyDrafter
 from foredraft.planner.base import Planned, RoundTimes
 from foredraft.planner.cost import Calibration, CostModel
+from foredraft.planner.profile import Learned
 from foredraft.planner.select import Selection
 from foredraft.planner.survival import Survival
 from foredraft.tree import Budget
@@ -185,15 +186,24 @@ class CostlyPlan:
         self._own.setdefault((request.id, name), _Share()).count(right=right)
         self._shared.setdefault((name, request.params.greedy), _Share()).count(right=right)
 
-    def start_from(self, name: str, shares: Mapping[bool, tuple[float, float]]) -> None:
-        """Take over the shares of right tokens, by whether texts were greedy, that an earlier plan found."""
-        for greedy, (right, total) in shares.items():
+    def start_from(self, name: str, known: Learned) -> None:
+        """Take over what an earlier plan found out about a drafter."""
+        for greedy, (right, total) in known.shares().items():
             self._shared[name, greedy] = _Share(right, total)
+        self._usual_gains[name, True], self._usual_gains[name, False] = known.greedy_gain, known.sampled_gain
 
-    def shares(self, name: str) -> dict[bool, tuple[float, float]]:
-        """The shares of right tokens: how many were right, and all."""
-        found = {greedy: self._shared.get((name, greedy), _Share()) for greedy in (True, False)}
-        return {greedy: (share.right, share.total) for greedy, share in found.items()}
+    def learned(self, name: str, survivals: Mapping[bool, Survival]) -> Learned:
+        """What a later plan may start from. survivals: of the drafter's confidences, by whether texts were greedy."""
+        states = {greedy: survival.to_json() for greedy, survival in survivals.items()}
+        shares = {greedy: self._shared.get((name, greedy), _Share()) for greedy in (True, False)}
+        return Learned(
+            greedy=states.get(True, {}),
+            sampled=states.get(False, {}),
+            greedy_share=(shares[True].right, shares[True].total),
+            sampled_share=(shares[False].right, shares[False].total),
+            greedy_gain=self._usual_gains.get((name, True), 0.0),
+            sampled_gain=self._usual_gains.get((name, False), 0.0),
+        )
 
     def observe(self, requests: Sequence[Planned], times: RoundTimes) -> None:
         """Lay by what trying may cost."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from foredraft.drafters.base import Drafter, Outcome, no_draft
 from foredraft.planner.base import Planned, RoundTimes, room
+from foredraft.trace import Expectation
 from foredraft.tree import Budget, DraftTree
 
 
@@ -35,6 +36,10 @@ class FixedPlanner:
     def forget(self, request_id: int) -> None:
         """See `Planner`."""
         self._drafter.forget(request_id)
+
+    def expectation(self, request_id: int) -> Expectation | None:
+        """See `Planner`: it expects nothing."""
+        return None
 
     def reason(self, request_id: int) -> str:
         """See `Planner`. With what the drafter has to say against itself, if anything."""

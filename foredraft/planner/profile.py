@@ -34,12 +34,15 @@ class Learned:
     """How good a drafter was. greedy, sampled: `Survival.to_json` of each kind of text, empty for one not seen.
 
     greedy_share, sampled_share: of a costly drafter's tokens how many were right, and all; recent ones count most.
+    greedy_gain, sampled_gain: tokens that asking it would have gained for each token of an answer.
     """
 
     greedy: Mapping[str, Any] = field(default_factory=dict)
     sampled: Mapping[str, Any] = field(default_factory=dict)
     greedy_share: tuple[float, float] = (0.0, 0.0)
     sampled_share: tuple[float, float] = (0.0, 0.0)
+    greedy_gain: float = 0.0
+    sampled_gain: float = 0.0
 
     def survivals(self) -> dict[bool, Survival]:
         """What was learned of the confidences, by whether the texts were greedy. Raises ValueError for nonsense."""
@@ -111,6 +114,8 @@ def _profile(values: dict[str, Any]) -> Profile:
             sampled=known["sampled"],
             greedy_share=_pair(known["greedy_share"]),
             sampled_share=_pair(known["sampled_share"]),
+            greedy_gain=float(known["greedy_gain"]),
+            sampled_gain=float(known["sampled_gain"]),
         )
         for name, known in values["learned"].items()
     }

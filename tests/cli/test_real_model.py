@@ -48,6 +48,9 @@ def test_the_json_object_is_the_documented_one(generate: Run) -> None:
         "load_s",
         "prefill_s",
         "decode_s",
+        "draft_s",
+        "verify_s",
+        "accept_s",
         "prompt_tokens_per_s",
         "tokens_per_s",
     }
@@ -64,6 +67,9 @@ def test_the_json_object_is_the_documented_one(generate: Run) -> None:
         "acceptance",
         "equality",
         "cost",
+        "by_method",
+        "expected_tokens",
+        "expected_s",
     }
     usage = completion["usage"]
     assert len(completion["token_ids"]) == usage["completion_tokens"] == 24

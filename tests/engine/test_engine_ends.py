@@ -178,7 +178,8 @@ def test_the_json_object() -> None:
     found = json.loads(json.dumps(done.to_json_dict(), allow_nan=False))
     assert list(found) == ["text", "token_ids", "finish_reason", "usage", "timings", "speculation"]
     assert found["usage"] == {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}
-    assert set(found["timings"]) == {"load_s", "prefill_s", "decode_s", "prompt_tokens_per_s", "tokens_per_s"}
+    times = {"load_s", "prefill_s", "decode_s", "draft_s", "verify_s", "accept_s"}
+    assert set(found["timings"]) == times | {"prompt_tokens_per_s", "tokens_per_s"}
     assert set(found["speculation"]) == {
         "methods",
         "lossless",
@@ -238,3 +239,17 @@ def test_ids_that_do_not_exist_never_reach_the_target() -> None:
     for chain in ([-1], [V], [V + 5], [SAID[0], -1, SAID[2]], [SAID[0], SAID[1], V]):
         engine = make_engine(decoder, ScriptedDrafter([chain] * 3))
         assert output(run(engine, [PROMPT], SamplingParams(max_tokens=9, ignore_eos=True))[0]) == SAID[:9]
+
+
+@pytest.mark.parametrize("budget", [1, 4])
+def test_the_parts_make_the_whole(budget: int) -> None:
+    """Kind: drafting is not shown as a cost, or tokens are counted for nobody."""
+    request = answer(SAID, budget=budget, max_tokens=30, ignore_eos=True)
+    done = request.completion(methods=["oracle"], load_s=0.0).to_json_dict()
+    timings, speculation = done["timings"], done["speculation"]
+    parts = sum(timings[name] for name in ("draft_s", "verify_s", "accept_s"))
+    assert 0.5 * timings["decode_s"] < parts <= timings["decode_s"]
+    assert speculation["by_method"] == {
+        "oracle": {key: speculation[key] for key in ("num_draft_tokens", "num_accepted_tokens")}
+    }
+    assert speculation["expected_tokens"] is None
