@@ -193,6 +193,9 @@ def test_the_json_object() -> None:
         "acceptance",
         "equality",
         "cost",
+        "by_method",
+        "expected_tokens",
+        "expected_s",
     }
     assert found["token_ids"] == SAID[:6]
     assert found["speculation"]["lossless"] is True
