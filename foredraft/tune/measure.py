@@ -22,12 +22,15 @@ from foredraft.planner.calibration import READING_ROWS, calibrate
 from foredraft.planner.cost import Calibration
 from foredraft.sampling import SamplingParams
 from foredraft.trace import Sink
+from foredraft.tune.learn import Learning
 from foredraft.tune.prompts import LEAST_TOKENS_TO_JUDGE, RANDOM_SHARE, Prompt
 from foredraft.tune.record import WIDTH, RecordingDrafter, recording
 from foredraft.tune.settings import PLAIN, Setting, stopping
 
 COST_ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 COST_CONTEXT = 512
+LEARNING_LENGTH = 6
+"""Draft tokens of the chains that show how good a draft model is."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Measuring:
         self._params = SamplingParams(max_tokens=max_tokens)
         self._models: dict[tuple[str, int], Drafter] = {}
         self._learned: dict[str, Mapping[str, Learned]] = {}
+        self._known: dict[str, Learned] = {}
         self.models = tuple(models)
         for model in models:
             self._drafter(model, 1)
@@ -88,7 +92,7 @@ class Measuring:
             num_draft_tokens=setting.num_draft_tokens,
             draft_memory="none",
             acceptance="coupled" if setting.lenient is None else f"threshold:eps={setting.lenient:g}",
-            profile=self._profile(self._learned.get(setting.name, {})),
+            profile=self._profile(self._known | dict(self._learned.get(setting.name, {}))),
         )
 
     def _profile(self, learned: Mapping[str, Learned]) -> Profile | None:
@@ -242,7 +246,18 @@ class Measuring:
         return {key: reading_s * size + decoding_s for key, size in sizes.items()}
 
     def warm_up(self, settings: Sequence[Setting], prompts: Sequence[Prompt]) -> None:
-        """Let what learns learn, from all prompts."""
+        """Let what learns learn, from all prompts.
+
+        How good a draft model is, fixed chains of it show: `auto` by itself is slow to try what costs time.
+        """
+        for model in self.models:
+            learning, chains = Learning(), Setting(method="model", models=(model,), num_draft_tokens=LEARNING_LENGTH)
+            engine = self._llm.with_drafts(
+                [self._drafter(model, 1)], num_draft_tokens=LEARNING_LENGTH, draft_memory="none", trace=learning
+            )
+            for prompt in prompts:
+                self.answer(engine, chains, prompt, turn=-1)
+            self._known |= learning.learned
         for setting in settings:
             if setting.method == "auto":
                 engine = self.engine(setting)

@@ -69,6 +69,7 @@ def make_plan(wanted: Wanted, plain_s: Mapping[str, float]) -> Plan:
     def plan(lengths: Sequence[int], prompts: Sequence[Prompt], num_turns: int) -> Plan:
         settings = sweep(wanted.methods, wanted.models, lengths, with_lenient=not wanted.quick)
         turns = sum((num_turns + (s.method == "auto")) * (MODEL_COST if s.models else 1.0) for s in settings)
+        turns += MODEL_COST * len(wanted.models)  # to learn how good they are
         seconds = turns * sum(plain_s[prompt.key] for prompt in prompts)
         return Plan(tuple(settings), tuple(prompts), num_turns, wanted.num_tokens, seconds)
 

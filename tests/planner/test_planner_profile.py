@@ -56,6 +56,7 @@ def test_a_profile_comes_back_from_its_file(tmp_path: Path) -> None:
     assert set(read.learned) == {"free", "model"}
     assert read.learned == written.learned
     assert read.learned["model"].greedy_share[1] > 5
+    assert 0.0 < read.learned["model"].greedy_gain < 1.0
     assert not read.learned["model"].sampled
 
 

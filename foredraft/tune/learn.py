@@ -1,0 +1,65 @@
+"""Learning from rounds how good drafters are, without a planner: `auto` then need not find it out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from foredraft.planner import Learned
+from foredraft.planner.survival import Survival
+from foredraft.trace import Record, RoundRecord
+from foredraft.tree import DraftTree
+
+MOST_COUNTED = 30.0
+"""Tokens that a share of right ones counts at most: as many as a planner remembers itself."""
+
+
+@dataclass
+class _Drafter:
+    survival: Survival = field(default_factory=Survival)
+    num_right: int = 0
+    num_tokens: int = 0
+
+    def learn(self, tree: DraftTree, emitted: tuple[int, ...]) -> None:
+        """Compare a proposal with what was said, as deep as both go."""
+        at = 0
+        for depth, token in enumerate(emitted, start=1):
+            children = tree.children(at)
+            if not children:
+                return
+            for node in children:
+                self.survival.learn(0, tree.confidence[node], depth, right=tree.tokens[node] == token)
+            right = tree.child(at, token)
+            self.num_tokens += 1
+            self.num_right += right is not None
+            if right is None:
+                return
+            at = right
+
+
+class Learning:
+    """A sink of trace records. Greedy texts only."""
+
+    def __init__(self) -> None:
+        self._drafters: dict[str, _Drafter] = {}
+
+    def __call__(self, record: Record) -> None:
+        """Learn from a round: of trees from one drafter alone, and of what drafters proposed in recordings."""
+        if not isinstance(record, RoundRecord):
+            return
+        for proposal in record.proposals:
+            tree = DraftTree(proposal.tokens, proposal.parents, proposal.confidence)
+            self._drafters.setdefault(proposal.drafter, _Drafter()).learn(tree, record.emitted)
+        sources = {source for source in record.sources if source}
+        if len(sources) == 1:
+            tree = DraftTree(record.tokens, record.parents, record.confidence)
+            self._drafters.setdefault(sources.pop(), _Drafter()).learn(tree, record.emitted)
+
+    @property
+    def learned(self) -> Mapping[str, Learned]:
+        """What was found out, by the drafters' names."""
+        return {name: _learned(drafter) for name, drafter in self._drafters.items()}
+
+
+def _learned(drafter: _Drafter) -> Learned:
+    total = min(MOST_COUNTED, float(drafter.num_tokens))
+    right = total * drafter.num_right / drafter.num_tokens if drafter.num_tokens else 0.0
+    return Learned(greedy=drafter.survival.to_json(), greedy_share=(right, total))
