@@ -20,7 +20,7 @@ from foredraft.tune.run import Wanted, tune
 from foredraft.tune.settings import PLAIN, Setting
 
 SKIP = "skip:28-29"
-PROMPTS = BUILT_IN[1:8:3]
+PROMPTS = (BUILT_IN[1], BUILT_IN[7])
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def measuring(llm: LLM) -> Measuring:
 
 @pytest.fixture(scope="module")
 def tuned(llm: LLM) -> tuple[dict[str, Any], Profile]:
-    wanted = Wanted(methods=("suffix",), models=(SKIP,), prompts=PROMPTS, max_tokens=10, quick=True)
+    wanted = Wanted(methods=("suffix",), models=(SKIP,), prompts=PROMPTS, max_tokens=6, quick=True)
     said: list[str] = []
     done: list[tuple[int, int]] = []
     found = tune(llm, wanted, announce=said.append, progress=lambda *now: done.append(now))
@@ -114,6 +114,13 @@ def test_a_draft_model_reads_the_prompt_each_time(measuring: Measuring) -> None:
     assert (pool.num_kept, pool.num_used) == (0, 0)
 
 
+def test_when_the_time_is_up_no_further_prompt_is_begun(measuring: Measuring) -> None:
+    settings = [Setting(method=PLAIN), Setting(method="suffix", num_draft_tokens=2)]
+    answers = measuring.run(settings, PROMPTS, num_turns=2, progress=lambda done, planned: None, deadline=0.0, least=1)
+    assert [answer.setting for answer in answers] == ["none", "suffix 2"]
+    assert {answer.prompt for answer in answers} == {PROMPTS[0].key}
+
+
 def test_prompts_of_random_tokens_are_refused(measuring: Measuring, llm: LLM) -> None:
     measuring.check_natural(BUILT_IN)
     ids = np.random.default_rng(0).integers(1000, llm.tokenizer.vocab_size - 200, 48)
@@ -124,7 +131,7 @@ def test_prompts_of_random_tokens_are_refused(measuring: Measuring, llm: LLM) ->
 
 def test_predictions_are_within_a_tenth_of_measured_runs(measuring: Measuring) -> None:
     trace = Trace()
-    measuring.record(["suffix", "recycle"], PROMPTS[:2], trace)
+    measuring.record(["suffix", "recycle"], PROMPTS, trace)
     replay = Replay(read(trace))
     settings = [
         Setting(method="suffix", num_draft_tokens=4),
@@ -133,7 +140,7 @@ def test_predictions_are_within_a_tenth_of_measured_runs(measuring: Measuring) -
     ]
     for setting in settings:
         engine = measuring.engine(setting)
-        answers = [measuring.answer(engine, setting, prompt, turn=0) for prompt in PROMPTS[:2]]
+        answers = [measuring.answer(engine, setting, prompt, turn=0) for prompt in PROMPTS]
         measured = sum(len(a.token_ids) for a in answers) / sum(a.num_rounds for a in answers)
         predicted = replay.fixed(setting.method, 4).mean_acceptance_length
         assert predicted == pytest.approx(measured, rel=0.1 if setting.method == "recycle" else 1e-9)
@@ -153,10 +160,11 @@ def test_the_commands(smollm2_path: Path, tmp_path: Path) -> None:
     assert answer("--profile", "p.json", "hello").stdout == answer("--draft", "none", "hello").stdout
     assert_refused(answer("--profile", "p.txt", "hello"), "p.txt is not a profile")
     assert run(*few, "--record", "r.jsonl", "-q").returncode == 0
-    replayed = run("--replay", "r.jsonl", "--json")
+    replayed = run("--replay", "r.jsonl", "-o", "replay.json")
     assert replayed.returncode == 0, replayed.stderr
-    assert {"suffix 4", "auto of suffix"} <= {one["setting"] for one in json.loads(replayed.stdout)["settings"]}
-    assert "| suffix 4 " in run("--replay", "r.jsonl").stdout.decode()
+    assert "| suffix 4 " in replayed.stdout.decode()
+    found = json.loads((tmp_path / "replay.json").read_text())["settings"]
+    assert {"suffix 4", "auto of suffix"} <= {one["setting"] for one in found}
 
 
 @pytest.mark.parametrize(
