@@ -200,6 +200,8 @@ class AutoPlanner:
 
     def observe(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """See `Planner`."""
+        if not requests:  # all have failed: nothing is known of the pass but its time
+            return
         lengths = [self._running[request.id].length for request in requests]
         rows = [outcome.tree.num_nodes for outcome in outcomes]
         self._cost.observe(

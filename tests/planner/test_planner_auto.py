@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from helpers.engines import output, result, run, submit, table_decoder, tiny_tokenizer
 
@@ -9,6 +10,7 @@ from foredraft.drafters.base import Drafter, Outcome
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
 from foredraft.engine import Engine
+from foredraft.errors import ForedraftError
 from foredraft.planner import AutoPlanner, Planned, RoundTimes
 from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.costly import StepCosts
@@ -81,6 +83,22 @@ def test_the_text_is_the_target_s_own(calibration: Calibration, seed: int) -> No
         requests = run(engine, PROMPTS, PARAMS)
         assert [output(request) for request in requests] == EXPECTED
     assert engine._verifier._decoder.cache.pool.num_used == 0
+
+
+def test_a_round_in_which_all_requests_fail_tells_why() -> None:
+    """Kind: a planner that looks at a pass without requests hides the error of the request, or stumbles later."""
+
+    class Broken(TableModel):
+        def logits(self, tokens: Sequence[int]) -> np.ndarray:
+            return np.full_like(super().logits(tokens), np.nan if tokens[-1] == 30 else 0.0)
+
+    decoder, _ = table_decoder(Broken(1, V))
+    engine = Engine(Verifier(decoder, V), Simulated([LookupDrafter()], FLAT, 0.2), tiny_tokenizer(), context_length=256)
+    for _ in range(2):  # before anything was learned, and after
+        with pytest.raises(ForedraftError, match="not a number"):
+            run(engine, [[30]], PARAMS[0])
+        assert len(output(run(engine, [[7]], PARAMS[0])[0])) == 60
+    assert not engine.has_work
 
 
 def test_alone_and_together_say_the_same() -> None:
