@@ -208,6 +208,8 @@ class TraceWriter:
 
     def __call__(self, record: Record) -> None:
         """Write one record."""
+        if self._file.closed:
+            raise TraceFileError(f"cannot write the trace {self.path}: it was closed")
         try:
             self._file.write(to_json(record) + "\n")
             self._file.flush()

@@ -142,6 +142,14 @@ def test_a_full_disk_is_said() -> None:
         TraceWriter("/dev/full")(HEADER)
 
 
+def test_a_trace_that_was_closed_is_said() -> None:
+    """Kind: what comes after a full disk, the end of a request say, hides it behind a traceback."""
+    writer = TraceWriter("/dev/null")
+    writer.close()
+    with pytest.raises(UserError, match="cannot write the trace /dev/null: it was closed"):
+        writer(HEADER)
+
+
 def test_values_without_a_type_in_json_are_written_as_they_show_themselves() -> None:
     start = replace(START, params={"a": {1: 2}, "b": frozenset({3}), "c": float("inf"), "d": object})
     assert json.loads(to_json(start))["params"] == {"a": {"1": 2}, "b": [3], "c": None, "d": "<class 'object'>"}

@@ -1,5 +1,6 @@
 """Which requests run: prompts are read one after the other, then all running requests share every round."""
 
+import contextlib
 import itertools
 import threading
 import time
@@ -140,7 +141,8 @@ class Engine:
         except BaseException:
             for request in list(self._running.values()):
                 request.failed = True
-                self._take_out(request)
+                with contextlib.suppress(Exception):  # what failed first is told, and none of the others may stay
+                    self._take_out(request)
             raise
 
     def _start(self, request: Request) -> None:

@@ -10,6 +10,7 @@ from helpers.engines import make_engine, output, run, submit, table_decoder, tin
 from foredraft.drafters.base import Drafter
 from foredraft.drafters.first import FirstDrafter
 from foredraft.engine import Engine
+from foredraft.errors import ForedraftError
 from foredraft.planner import FixedPlanner
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
@@ -144,6 +145,33 @@ def test_a_request_that_is_given_up_ends_without_a_reason_to_finish() -> None:
     assert [type(record) for record in records] == [RequestStart, RequestEnd]
     assert isinstance(records[-1], RequestEnd)
     assert records[-1].finish_reason is None
+
+
+def test_a_sink_that_fails_ends_all_requests_of_the_round() -> None:
+    """Kind: a full disk, and requests whose clean-up fails for it go on with a cache that lacks what they said."""
+    decoder, _ = table_decoder(TABLE)
+    full = False
+
+    def sink(record: Record) -> None:
+        if full:
+            raise ForedraftError(f"no room for {type(record).__name__}")
+
+    engine = Engine(
+        Verifier(decoder, TABLE.vocab_size),
+        FixedPlanner(ScriptedDrafter([]), 1),
+        tiny_tokenizer(),
+        context_length=64,
+        trace=sink,
+    )
+    requests = [submit(engine, PROMPT, SAMPLED) for _ in range(3)]
+    for _ in requests:
+        engine.step()
+    full = True
+    with pytest.raises(ForedraftError, match="no room for RoundRecord"):
+        engine.step()
+    assert all(request.failed for request in requests)
+    assert not engine.has_work
+    assert decoder.cache.pool.num_used == 0
 
 
 def test_an_engine_without_a_trace_makes_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
