@@ -304,9 +304,9 @@ void matmul(const Tiles& tiles, const Rows& rows, size_t num_rows, const Output&
   }
 }
 
-// Bytes, scale, sums and starts of one row; the scale of a group maps its largest magnitude to 127. A group that holds a
-// NaN or an infinity gets such a scale, so that every result it takes part in shows it. A group too small for 1 / scale
-// to be a float counts as zero.
+// Bytes, scale, sums and starts of one row; the scale of a group maps its largest magnitude to 127. A group that holds
+// a NaN or an infinity gets such a scale, so that every result it takes part in shows it. A group too small for
+// 1 / scale to be a float counts as zero.
 constexpr float kTiny = 1e-36f;
 
 template <class V>
