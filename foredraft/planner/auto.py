@@ -127,7 +127,8 @@ class AutoPlanner:
             trees = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
             selection = self._select(requests, trees, rate, spent_s=self._clock() - started)
         self._expected_s = selection.seconds
-        self._draft_s = self._clock() - asked if drafter is not None else 0.0
+        # What was read serves the rest of the answer. If it counted as lost, it would never be used.
+        self._draft_s = self._clock() - asked - self._costly.reading_s if drafter is not None else 0.0
         return selection.trees
 
     def _free_trees(self, requests: Sequence[Planned], rooms: Sequence[int]) -> list[DraftTree]:

@@ -128,6 +128,8 @@ class CostlyPlan:
         self._laid_by_s = 0.0
         self._spent_s: dict[int, float] = {}
         self._offer: _Offer | None = None
+        self.reading_s = 0.0
+        """Of the last time a drafter was asked, the seconds that it read text it had not seen."""
 
     def choose(
         self, requests: Sequence[Planned], rooms: Sequence[int], free: Selection, rate: float
@@ -177,7 +179,9 @@ class CostlyPlan:
         """It was asked: so many passes of its model, and how long it took, reading included."""
         assert self._offer is not None
         costs = self._step_costs[drafter.name]
-        costs.observe(self._offer.read_s + num_steps * costs.step_s(len(requests)), seconds)
+        expected_s = self._offer.read_s + num_steps * costs.step_s(len(requests))
+        self.reading_s = seconds * self._offer.read_s / expected_s
+        costs.observe(expected_s, seconds)
         for request in requests:
             self._asked.setdefault(request.id, set()).add(drafter.name)
 

@@ -1,0 +1,45 @@
+"""A draft model reads the prompt once, and what that took is no reason to leave it unused."""
+
+import pytest
+from helpers.planning import TILES, usual_speed
+
+from foredraft.planner import AutoPlanner, Learned
+from foredraft.planner.cost import Calibration, CostModel
+from foredraft.planner.costly import StepCosts
+from foredraft.testing import SimulatedClock, SyntheticDrafter
+from foredraft.tune.simulate import KnownRequest, Simulated, simulate
+
+STEP_S, READ_S = 0.3, 0.02
+PROMPT = [1] * 150
+KNOWN = {"model": Learned(greedy_share=(27.0, 30.0), greedy_gain=0.5)}
+
+
+def answered(acceptance: float, num_tokens: int) -> Simulated:
+    """One answer, by a planner that has seen the drafter do well."""
+    clock, text = SimulatedClock(), [place % 97 for place in range(num_tokens)]
+    drafter = SyntheticDrafter(
+        text, acceptance, step_s=lambda num: STEP_S, read_s=READ_S, clock=clock, name="model", confidence=lambda c: 0.9
+    )
+    steps = {"model": StepCosts(Calibration((1, 64), (STEP_S, 64 * READ_S)))}
+    planner = AutoPlanner([drafter], CostModel(TILES), steps, clock=clock, learned=KNOWN)
+    request = KnownRequest(0, [*PROMPT, *text], len(PROMPT))
+    return simulate([request], planner, CostModel(TILES).seconds, clock, overhead_s=0.05)
+
+
+@pytest.mark.parametrize(("acceptance", "share"), [(0.9, 0.5), (1.0, 0.95)])
+def test_a_model_that_has_read_the_prompt_is_used(acceptance: float, share: float) -> None:
+    """In most rounds: a long draft that was in vain still makes the planner careful for a while."""
+    rounds = answered(acceptance, 400).rounds
+    first = next(index for index, one in enumerate(rounds) if one.num_drafted[0])
+    assert rounds[first].times.draft >= len(PROMPT) * READ_S
+    later = rounds[first + 1 : -8]
+    assert sum(one.num_drafted[0] > 0 for one in later) >= share * len(later)
+    plain_s = 1.05
+    assert usual_speed(rounds) >= 1.3 / plain_s
+
+
+def test_a_model_that_turns_out_useless_is_left_again() -> None:
+    rounds = answered(0.05, 400).rounds
+    assert sum(one.num_drafted[0] > 0 for one in rounds) <= 25
+    reading_s = max(one.times.draft for one in rounds)
+    assert sum(one.times.total for one in rounds) <= 1.03 * 400 * 1.05 + reading_s
