@@ -4,9 +4,12 @@ A wrong tree would be caught later or cost only speed, but then nobody would kno
 not keep to the protocol becomes one line here that says who did what.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import NoReturn, TypeVar
+
+import numpy as np
 
 from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, RequestView
 from foredraft.errors import DrafterError, OptionError, UserError
@@ -17,6 +20,8 @@ ENTRY_POINTS = "foredraft.drafters"
 
 _METHODS = ("propose", "observe", "forget")
 _COSTLY_METHODS = ("num_unread", "time_step")
+_ROUNDING = 1e-3
+"""By which a confidence may be above 1."""
 _Result = TypeVar("_Result")
 
 
@@ -100,6 +105,9 @@ class GuardedDrafter:
                 self._fail(f"proposed token {_shown(token)}, which is no int")
             if not 0 <= token < self._vocab_size:
                 self._fail(f"proposed token {token}, which is not in the vocabulary of {self._vocab_size}")
+        for confidence in tree.confidence[1:]:
+            if not (_is_number(confidence) and 0 <= confidence <= 1 + _ROUNDING):
+                self._fail(f"proposed a token with confidence {_shown(confidence)}, which is not from 0 to 1")
 
     def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
         """See `Drafter`."""
@@ -128,11 +136,21 @@ class GuardedCostlyDrafter(GuardedDrafter):
 
     def num_unread(self, request: RequestView) -> int:
         """See `CostlyDrafter`."""
-        return self._call("num_unread", lambda: self._drafter.num_unread(request))
+        number: object = self._call("num_unread", lambda: self._drafter.num_unread(request))
+        if not isinstance(number, int) or number < 0:
+            self._fail(f"returned {_shown(number)} from `num_unread` instead of a number of tokens")
+        return number
 
     def time_step(self, *, num_tokens: int, context: int) -> float:
         """See `CostlyDrafter`."""
-        return self._call("time_step", lambda: self._drafter.time_step(num_tokens=num_tokens, context=context))
+        seconds = self._call("time_step", lambda: self._drafter.time_step(num_tokens=num_tokens, context=context))
+        if not (_is_number(seconds) and 0 < seconds < math.inf):
+            self._fail(f"returned {_shown(seconds)} from `time_step` instead of seconds above 0")
+        return float(seconds)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.floating)
 
 
 def _described(error: Exception) -> str:

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -6,7 +7,7 @@ from helpers.drafting import View, budgets, unspeculated
 from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 
 from foredraft.drafters import Drafter, DraftOptions, make_drafter, make_drafters
-from foredraft.drafters.base import Outcome, RequestView
+from foredraft.drafters.base import CostlyDrafter, Outcome, RequestView
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.plugin import guarded
 from foredraft.errors import DrafterError, ForedraftError, OptionError
@@ -102,6 +103,8 @@ def proposing(propose: Callable[..., object]) -> Drafter:
         (lambda r, b: [DraftTree.chain(2, (-1,)), DraftTree.chain(4)], ["token -1", f"vocabulary of {VOCAB_SIZE}"]),
         (lambda r, b: [DraftTree.chain(2, (VOCAB_SIZE,)), DraftTree.chain(4)], [f"token {VOCAB_SIZE}", "vocabulary"]),
         (lambda r, b: [DraftTree.chain(2, ("a",)), DraftTree.chain(4)], ["token 'a'", "no int"]),
+        (lambda r, b: [DraftTree.chain(2, (1,), (math.nan,)), DraftTree.chain(4)], ["confidence nan", "from 0 to 1"]),
+        (lambda r, b: [DraftTree.chain(2, (1,), (1.5,)), DraftTree.chain(4)], ["confidence 1.5", "from 0 to 1"]),
         (lambda r, b: [DraftTree((2, 3), (-1, 1)), None], ["failed in `propose`", "ValueError"]),
     ],
 )
@@ -124,17 +127,34 @@ def test_failures_of_the_other_methods() -> None:
         guarded(missing("forget", fail), VOCAB_SIZE).forget(0)
 
 
-def test_a_costly_drafter_keeps_its_methods() -> None:
+def costly(**methods: Callable[..., object]) -> CostlyDrafter:
     fields = {
         **vars(Echo),
         "free": False,
         "num_unread": lambda self, request: len(request.tokens),
         "time_step": lambda self, *, num_tokens, context: 0.5 * num_tokens + context,
     }
-    drafter = guarded(type("Costly", (), fields)(), VOCAB_SIZE)
+    return guarded(type("Costly", (), fields | methods)(), VOCAB_SIZE)  # type: ignore[return-value]
+
+
+def test_a_costly_drafter_keeps_its_methods() -> None:
+    drafter = costly()
     assert not drafter.free
-    assert drafter.num_unread(View([1, 2])) == 2  # type: ignore[attr-defined]
-    assert drafter.time_step(num_tokens=2, context=1) == 2.0  # type: ignore[attr-defined]
+    assert drafter.num_unread(View([1, 2])) == 2
+    assert drafter.time_step(num_tokens=2, context=1) == 2.0
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, None])
+def test_what_cannot_be_unread(value: object) -> None:
+    with pytest.raises(DrafterError, match=f"returned {value} from `num_unread`"):
+        costly(num_unread=lambda self, request: value).num_unread(View([1, 2]))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, None])
+def test_what_no_step_takes(value: object) -> None:
+    """Kind: a calibration that cannot be used comes up as a fault of ours."""
+    with pytest.raises(DrafterError, match=f"returned {value} from `time_step`"):
+        costly(time_step=lambda self, *, num_tokens, context: value).time_step(num_tokens=1, context=0)
 
 
 # --- by name --------------------------------------------------------------------------------------------------------
