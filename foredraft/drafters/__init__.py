@@ -149,7 +149,7 @@ _METHODS: Mapping[str, Callable[[DraftOptions], Drafter]] = {
     "none": lambda options: NoDrafter(),
     "lookup": lambda options: LookupDrafter(),
     "suffix": _suffix,
-    "recycle": lambda options: RecycleDrafter(),
+    "recycle": lambda options: RecycleDrafter(options.kernels),
     "prediction": lambda options: PredictionDrafter(options.target),
     "jacobi": lambda options: JacobiDrafter(options.kernels),
     "skip": lambda options: _skip("", options),

@@ -8,14 +8,16 @@ like it were right, where the paper has one fixed tree.
 """
 
 import heapq
+import math
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from foredraft.drafters.base import Outcome, RequestView, no_draft
-from foredraft.kernels.operations import Floats
+from foredraft.errors import ForedraftError
+from foredraft.kernels.operations import Floats, Kernels
+from foredraft.kernels.reference import ReferenceKernels
 from foredraft.tree import Budget, DraftTree
 
 NUM_CANDIDATES = 8
@@ -33,7 +35,6 @@ SINGLE_TRUST, PAIR_TRUST = 0.5, 0.75
 A guess; PRIOR_WEIGHT cases of a class weigh as much as it.
 """
 PRIOR_WEIGHT = 8.0
-_NUM_PARTS = 128
 _MEMORY = 1024.0
 """Cases of a class after which older ones count half, so that what is learned follows the text."""
 
@@ -43,12 +44,16 @@ _Row = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class RecycleDrafter:
-    """Proposes trees along the rows of a table from tokens to candidates, which all requests share."""
+    """Proposes trees along the rows of a table from tokens to candidates, which all requests share.
+
+    kernels: what finds the largest logits; None: the plain ones of the reference.
+    """
 
     name = "recycle"
     free = True
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: Kernels | None = None) -> None:
+        self._kernels = kernels or ReferenceKernels()
         self._single: OrderedDict[int, _Row] = OrderedDict()
         self._pair: OrderedDict[tuple[int, int], _Row] = OrderedDict()
         self._single_odds = _Odds(SINGLE_TRUST)
@@ -121,7 +126,8 @@ class RecycleDrafter:
         kept = (0, *outcome.path)
         others = [node for node in range(tree.num_nodes) if node not in kept]
         nodes = (*others[: max(MAX_ROWS_READ - len(kept), 0)], *kept[-MAX_ROWS_READ:])
-        for node, row in zip(nodes, top_candidates(outcome.logits_NV, nodes), strict=True):
+        for node in nodes:
+            row = top_candidates(self._kernels, outcome.logits_NV[node])
             token, parent = tree.tokens[node], tree.parents[node]
             _put(self._single, token, row, MAX_SINGLE_ROWS)
             _put(self._pair, (tree.tokens[parent] if parent >= 0 else before, token), row, MAX_PAIR_ROWS)
@@ -167,32 +173,18 @@ def _neighbours(tokens: Sequence[int], outcome: Outcome) -> tuple[int, list[int]
     return -1, []
 
 
-def top_candidates(logits_NV: Floats, nodes: Sequence[int]) -> list[_Row]:
-    """For each of the nodes the tokens with the largest logits, and classes of their chances relative to each other.
+def top_candidates(kernels: Kernels, logits_V: Floats) -> _Row:
+    """The tokens with the largest logits, and classes of their chances relative to each other.
 
-    Tokens whose places are the same in 128 equal parts of the vocabulary form a group. The largest of all logits are in
-    the groups whose largest are the largest, so only these groups are looked at closely.
+    None where the logits are not numbers: of a broken model nothing is known.
     """
-    rows_R1 = np.array(nodes)[:, None]
-    num_logits = logits_NV.shape[1]
-    width = num_logits // _NUM_PARTS
-    if width <= NUM_CANDIDATES:
-        tokens = np.broadcast_to(np.arange(num_logits), (len(nodes), num_logits))
-    else:
-        even = width * _NUM_PARTS
-        largest = np.stack([logits_NV[node, :even].reshape(_NUM_PARTS, width).max(axis=0) for node in nodes])
-        groups = np.argpartition(largest, -NUM_CANDIDATES, axis=1)[:, None, -NUM_CANDIDATES:]
-        tokens = (groups + np.arange(0, even, width)[:, None]).reshape(len(nodes), -1)
-        if even < num_logits:
-            rest = np.arange(even, num_logits)
-            tokens = np.concatenate([tokens, np.broadcast_to(rest, (len(nodes), len(rest)))], axis=1)
-    values = logits_NV[rows_R1, tokens]
-    best = np.argpartition(-values, min(NUM_CANDIDATES, num_logits) - 1, axis=1)[:, :NUM_CANDIDATES]
-    tokens, values = np.take_along_axis(tokens, best, axis=1), np.take_along_axis(values, best, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    tokens, values = np.take_along_axis(tokens, order, axis=1), np.take_along_axis(values, order, axis=1)
-    with np.errstate(invalid="ignore"):  # of a broken model nothing is known
-        chances = np.exp(values - values[:, :1])
-        chances = np.nan_to_num(chances / chances.sum(axis=1, keepdims=True))
-    kinds = np.searchsorted(CLASS_LIMITS, chances, side="right")
-    return [(tuple(row), tuple(kind)) for row, kind in zip(tokens.tolist(), kinds.tolist(), strict=True)]
+    try:
+        tokens = kernels.pick(
+            logits_V, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, noise=(0, 0, 0), count=NUM_CANDIDATES
+        )
+    except ForedraftError:
+        return (), ()
+    largest = float(logits_V[tokens[0]])
+    weights = [math.exp(float(logits_V[token]) - largest) for token in tokens]
+    total = sum(weights)
+    return tuple(tokens), tuple(bisect_right(CLASS_LIMITS, weight / total) for weight in weights)

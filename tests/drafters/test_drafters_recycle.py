@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from helpers.drafting import View, budgets
+from helpers.engines import native_kernels
 
 from foredraft.drafters.base import Outcome
 from foredraft.drafters.recycle import (
@@ -9,6 +10,8 @@ from foredraft.drafters.recycle import (
     RecycleDrafter,
     top_candidates,
 )
+from foredraft.kernels.operations import Kernels
+from foredraft.kernels.reference import ReferenceKernels
 from foredraft.sampling import SamplingParams
 from foredraft.testing import TableModel
 from foredraft.tree import DraftTree
@@ -31,26 +34,27 @@ def round_of(model: TableModel, drafter: RecycleDrafter, view: View, budget: int
     return outcome
 
 
-@pytest.mark.parametrize("size", [1, 3, 8, 31, 256, 1151, 1152, 1153, 5000])
-def test_candidates_are_the_largest_logits(size: int) -> None:
+@pytest.mark.parametrize("kernels", [native_kernels(), ReferenceKernels()], ids=["native", "reference"])
+@pytest.mark.parametrize("size", [1, 3, 8, 31, 256, 2047, 2048, 2049, 50000])
+def test_candidates_are_the_largest_logits(kernels: Kernels, size: int) -> None:
     random = np.random.default_rng(size)
-    logits = (4 * random.standard_normal((20, size))).astype(np.float32)
-    nodes = [3, 0, *range(5, 20)]
-    for node, (tokens, kinds) in zip(nodes, top_candidates(logits, nodes), strict=True):
-        assert list(tokens) == np.argsort(-logits[node])[:NUM_CANDIDATES].tolist()
+    for scale in (4.0, 0.0):  # and all equal: then the first
+        logits = (scale * random.standard_normal(size)).astype(np.float32)
+        tokens, kinds = top_candidates(kernels, logits)
+        assert list(tokens) == np.argsort(-logits, kind="stable")[:NUM_CANDIDATES].tolist()
         assert list(kinds) == sorted(kinds, reverse=True)
 
 
-def test_candidates_of_rows_with_infinite_logits() -> None:
-    logits = np.full((4, 3000), -np.inf, np.float32)
-    logits[0, [5, 2900]] = 1.0
-    for row, value in enumerate((-np.inf, np.inf, np.nan), start=1):
-        logits[row] = value
-    (tokens, kinds), *broken = top_candidates(logits, range(4))
-    assert set(tokens[:2]) == {5, 2900}
-    assert kinds[0] == kinds[1] > kinds[2]
-    for tokens, kinds in broken:
-        assert (len(set(tokens)), set(kinds)) == (NUM_CANDIDATES, {0})
+@pytest.mark.parametrize("kernels", [native_kernels(), ReferenceKernels()], ids=["native", "reference"])
+def test_candidates_of_rows_with_infinite_logits(kernels: Kernels) -> None:
+    logits = np.full(3000, -np.inf, np.float32)
+    logits[[5, 2900]] = 1.0
+    assert top_candidates(kernels, logits)[0] == (5, 2900)
+    for value in (-np.inf, np.inf, np.nan):
+        assert top_candidates(kernels, np.full(3000, value, np.float32)) == ((), ())
+        broken = logits.copy()
+        broken[7] = value
+        assert (top_candidates(kernels, broken) == ((), ())) == (value != -np.inf)
 
 
 def test_what_the_target_said_after_a_token_is_proposed_after_it() -> None:
