@@ -48,6 +48,7 @@ class CostModel:
         self._all: deque[float] = deque(maxlen=NUM_REMEMBERED)
         self._num_rounds = 0
         self._table: list[float] = []
+        self._corrections: list[float] = []
         self._as_measured: list[float] = []
 
     def seconds(self, num_rows: int, num_row_positions: int = 0, num_positions: int = 0) -> float:
@@ -56,7 +57,9 @@ class CostModel:
         num_positions: cached positions of all its requests together. num_row_positions: the same, summed over rows.
         """
         attention = self._attention(num_row_positions, num_positions)
-        return self._base(num_rows) + self._correction(self._nearest(num_rows)) * attention
+        if not attention:
+            return self._base(num_rows)
+        return self._base(num_rows) + self._corrected()[self._nearest(num_rows)] * attention
 
     def by_rows(self, num_rows: int = 1) -> list[float]:
         """Seconds of passes of 0, 1, 2, ... rows, up to `num_rows` at least, with nothing behind them."""
@@ -67,7 +70,7 @@ class CostModel:
 
     def attention_per_row(self, num_positions: float) -> float:
         """Seconds that a further row adds for the cached positions it looks back on."""
-        return self._correction(0) * self._calibration.per_position_row * num_positions
+        return self._corrected()[0] * self._calibration.per_position_row * num_positions
 
     def observe(self, num_rows: int, seconds: float, num_row_positions: int = 0, num_positions: int = 0) -> None:
         """Learn from a pass that ran."""
@@ -78,6 +81,7 @@ class CostModel:
         self._seen[index].append(ratio)
         self._all.append(ratio)
         self._table = []
+        self._corrections = []
 
     def _attention(self, num_row_positions: int, num_positions: int) -> float:
         c = self._calibration
@@ -95,9 +99,15 @@ class CostModel:
             self._as_measured = _filled_in(self._calibration.rows, list(self._calibration.seconds), 2 * num_rows)
         return self._as_measured[num_rows - 1]
 
-    def _correction(self, index: int) -> float:
+    def _corrected(self) -> list[float]:
+        """By how much each number of rows takes longer than calibrated."""
+        if not self._corrections:
+            of_all = median(self._all) if self._all else 1.0
+            self._corrections = [self._correction(index, of_all) for index in range(len(self._seen))]
+        return self._corrections
+
+    def _correction(self, index: int, of_all: float) -> float:
         seen = self._seen[index]
-        of_all = median(self._all) if self._all else 1.0
         if not seen:
             return of_all
         age = self._num_rounds - self._last_seen[index]
@@ -106,7 +116,7 @@ class CostModel:
 
     def _current(self) -> list[float]:
         c = self._calibration
-        corrected = [s * self._correction(index) for index, s in enumerate(c.seconds)]
+        corrected = [s * factor for s, factor in zip(c.seconds, self._corrected(), strict=True)]
         for index in range(1, len(corrected)):  # noise must not make more rows look cheaper than fewer
             corrected[index] = max(corrected[index], corrected[index - 1])
         return [0.0, *_filled_in(c.rows, corrected, self._max_rows)]
