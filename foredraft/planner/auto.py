@@ -123,9 +123,10 @@ class AutoPlanner:
         if drafter is not None:
             budgets = self._costly.budgets(drafter, requests, rooms, rate)
             drafted = self._ask(drafter, requests, budgets)
-            self._costly.drafted(drafter, requests, _num_steps(drafted), self._clock() - asked)
+            self._costly.drafted(drafter, requests, drafted, self._clock() - asked)
             trees = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
-            selection = self._select(requests, trees, rate, spent_s=self._clock() - started)
+            spent_s = self._rate.overhead_s + self._clock() - started
+            selection = self._select(requests, trees, rate, spent_s=spent_s)
         self._expected_s = selection.seconds
         # What was read serves the rest of the answer. If it counted as lost, it would never be used.
         self._draft_s = self._clock() - asked - self._costly.reading_s if drafter is not None else 0.0
@@ -274,8 +275,3 @@ class AutoPlanner:
             if survival.calibration_error is not None:
                 found[f"{name} ({'greedy' if greedy else 'sampled'})"] = survival.calibration_error
         return found
-
-
-def _num_steps(trees: Sequence[DraftTree]) -> int:
-    """Passes a drafter's model made for these trees: one a level, and one also where it had no token to propose."""
-    return max(1, *(max(tree.depths) for tree in trees))

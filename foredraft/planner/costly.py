@@ -9,7 +9,7 @@ A drafter that is not asked says nothing about how good it would be now. So a sh
 that is enough for a short chain it is tried.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -20,7 +20,7 @@ from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.profile import Learned
 from foredraft.planner.select import Selection
 from foredraft.planner.survival import Survival
-from foredraft.tree import Budget
+from foredraft.tree import Budget, DraftTree
 
 MAX_CHAIN = 12
 PROBE_SHARE = 0.01
@@ -28,6 +28,8 @@ PROBE_SHARE = 0.01
 MOST_LOST = 0.03
 """Share of an answer's time that trying may take."""
 NUM_PROBE_TOKENS = 2
+MOST_FIRST_TRIES = 4
+"""Times that a drafter of which no token was ever seen is tried without anything laid by: it may have none to show."""
 CAUTION = 0.5
 """Share of the expected gain that reading may cost: an answer may end sooner than expected."""
 FIRST_GUESS = 0.7
@@ -125,6 +127,7 @@ class CostlyPlan:
         self._gains: dict[tuple[int, str], float] = {}
         self._usual_gains: dict[tuple[str, bool], float] = {}
         self._asked: dict[int, set[str]] = {}
+        self._num_asked = Counter[str]()
         self._laid_by_s = 0.0
         self._spent_s: dict[int, float] = {}
         self._offer: _Offer | None = None
@@ -175,15 +178,27 @@ class CostlyPlan:
             )
         return budgets
 
-    def drafted(self, drafter: CostlyDrafter, requests: Sequence[Planned], num_steps: int, seconds: float) -> None:
-        """It was asked: so many passes of its model, and how long it took, reading included."""
+    def drafted(
+        self, drafter: CostlyDrafter, requests: Sequence[Planned], trees: Sequence[DraftTree], seconds: float
+    ) -> None:
+        """It was asked: what it drafted, and how long it took, reading included.
+
+        Where it drafted nothing, say because a text is beyond its context, its time says nothing of a step; but that it
+        was asked in vain counts, for this request.
+        """
         assert self._offer is not None
         costs = self._step_costs[drafter.name]
+        num_steps = max(max(tree.depths) for tree in trees)  # a pass for each level
         expected_s = self._offer.read_s + num_steps * costs.step_s(len(requests))
-        self.reading_s = seconds * self._offer.read_s / expected_s
-        costs.observe(expected_s, seconds)
-        for request in requests:
+        self.reading_s = min(seconds, self._offer.read_s)
+        if num_steps:
+            self.reading_s = seconds * self._offer.read_s / expected_s
+            costs.observe(expected_s, seconds)
+        self._num_asked[drafter.name] += 1
+        for request, tree in zip(requests, trees, strict=True):
             self._asked.setdefault(request.id, set()).add(drafter.name)
+            if not tree.num_draft_tokens:
+                self._own.setdefault((request.id, drafter.name), _Share()).count(right=False)
 
     def learn(self, name: str, request: Planned, *, right: bool) -> None:
         """Count one of its tokens whose parent was right."""
@@ -302,14 +317,15 @@ class CostlyPlan:
     ) -> _Offer | None:
         """A short chain of a drafter that is not worth it as far as is known, to know better.
 
-        What was laid by must suffice for it, unless it was never tried, and none of the requests may lose more by it
-        than `MOST_LOST` of its time.
+        What was laid by must suffice for it, unless none of its tokens was ever seen in the few times it was asked, and
+        none of the requests may lose more by it than `MOST_LOST` of its time.
         """
         for offer in offers:
             name = offer.drafter.name
             draft_s = NUM_PROBE_TOKENS * self._step_costs[name].step_s(len(requests))
             price = offer.read_s + draft_s
-            new = not any((name, greedy) in self._shared for greedy in (True, False))
+            seen = any((name, greedy) in self._shared for greedy in (True, False))
+            new = not seen and self._num_asked[name] < MOST_FIRST_TRIES
             bearable = all(
                 price <= MOST_LOST * (self._spent_s.get(request.id, 0.0) + min(most, self._rest(request)) / rate)
                 for request, most in zip(requests, rooms, strict=True)

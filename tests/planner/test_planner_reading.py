@@ -1,12 +1,16 @@
 """A draft model reads the prompt once, and what that took is no reason to leave it unused."""
 
+from collections.abc import Sequence
+
 import pytest
 from helpers.planning import TILES, usual_speed
 
+from foredraft.drafters.base import RequestView, no_draft
 from foredraft.planner import AutoPlanner, Learned
 from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.costly import StepCosts
 from foredraft.testing import SimulatedClock, SyntheticDrafter
+from foredraft.tree import Budget, DraftTree
 from foredraft.tune.simulate import KnownRequest, Simulated, simulate
 
 STEP_S, READ_S = 0.3, 0.02
@@ -43,3 +47,39 @@ def test_a_model_that_turns_out_useless_is_left_again() -> None:
     assert sum(one.num_drafted[0] > 0 for one in rounds) <= 25
     reading_s = max(one.times.draft for one in rounds)
     assert sum(one.times.total for one in rounds) <= 1.03 * 400 * 1.05 + reading_s
+
+
+class Silent(SyntheticDrafter):
+    """Takes the time of a step, and has nothing to propose."""
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+        self._clock.advance(STEP_S)
+        self.num_calls += 1
+        return [no_draft(request) for request in requests]
+
+    def num_unread(self, request: RequestView) -> int:
+        return 0
+
+
+def test_a_drafter_that_never_proposes_costs_little() -> None:
+    """Kind: nothing is ever learned of it, so it stays new, and is tried in every round."""
+    clock = SimulatedClock()
+    drafter = Silent([], 1.0, step_s=lambda num: STEP_S, clock=clock, name="model")
+    planner = AutoPlanner([drafter], CostModel(TILES), {"model": StepCosts(Calibration((1,), (STEP_S,)))}, clock=clock)
+    request = KnownRequest(0, [1, *range(400)], 1)
+    simulated = simulate([request], planner, CostModel(TILES).seconds, clock, overhead_s=0.05)
+    assert drafter.num_calls > 4  # it may have something to say one day
+    assert simulated.draft_s <= 0.02 * simulated.seconds
+
+
+def test_rounds_without_a_proposal_say_nothing_of_a_step() -> None:
+    """Kind: a text beyond the context of the model makes its steps look free, and the next request pays for it."""
+    clock, text = SimulatedClock(), [place % 97 for place in range(200)]
+    steps = {"model": StepCosts(Calibration((1, 64), (STEP_S, 64 * READ_S)))}
+    drafter = SyntheticDrafter(
+        text[:100], 0.9, step_s=lambda num: STEP_S, read_s=READ_S, clock=clock, name="model", confidence=lambda c: 0.9
+    )
+    planner = AutoPlanner([drafter], CostModel(TILES), steps, clock=clock, learned=KNOWN)
+    simulate([KnownRequest(0, [1, *text], 1)], planner, CostModel(TILES).seconds, clock, overhead_s=0.05)
+    assert drafter.num_steps > 20
+    assert steps["model"].step_s(1) == pytest.approx(STEP_S, rel=0.05)
