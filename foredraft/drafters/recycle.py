@@ -128,6 +128,8 @@ class RecycleDrafter:
         nodes = (*others[: max(MAX_ROWS_READ - len(kept), 0)], *kept[-MAX_ROWS_READ:])
         for node in nodes:
             row = top_candidates(self._kernels, outcome.logits_NV[node])
+            if not row[0]:
+                continue
             token, parent = tree.tokens[node], tree.parents[node]
             _put(self._single, token, row, MAX_SINGLE_ROWS)
             _put(self._pair, (tree.tokens[parent] if parent >= 0 else before, token), row, MAX_PAIR_ROWS)
@@ -176,7 +178,7 @@ def _neighbours(tokens: Sequence[int], outcome: Outcome) -> tuple[int, list[int]
 def top_candidates(kernels: Kernels, logits_V: Floats) -> _Row:
     """The tokens with the largest logits, and classes of their chances relative to each other.
 
-    None where the logits are not numbers: of a broken model nothing is known.
+    No tokens where the logits are not numbers: of a broken model nothing is known.
     """
     try:
         tokens = kernels.pick(

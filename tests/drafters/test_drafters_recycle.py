@@ -127,3 +127,11 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         drafter.observe([view], [Outcome(DraftTree.chain(root), (), np.zeros((1, 32), np.float32))])
     assert (len(drafter._single), len(drafter._pair)) == (10, 20)
     assert list(drafter._single) == list(range(89, 99))
+
+
+def test_of_a_row_without_numbers_nothing_is_drafted() -> None:
+    """Kind: a broken row behind one request's rejected token fails the next round of all."""
+    drafter, view = RecycleDrafter(), View([1, 2, 3])
+    drafter.observe([view], [Outcome(DraftTree.chain(2), (), np.full((1, 9), np.nan, np.float32))])
+    [tree] = drafter.propose([View([1, 2])], budgets(4))
+    assert tree == DraftTree.chain(2)
