@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from foredraft.accept import Choice
@@ -103,4 +104,9 @@ class CostlyDrafter(Drafter, Protocol):
 
 def no_draft(request: RequestView) -> DraftTree:
     """The tree that holds only the root."""
-    return DraftTree.chain(request.tokens[-1])
+    return _root_alone(request.tokens[-1])
+
+
+@lru_cache(maxsize=1024)  # made several times a round, by every drafter that has nothing to say
+def _root_alone(token: int) -> DraftTree:
+    return DraftTree.chain(token)
