@@ -15,6 +15,11 @@ class FirstDrafter:
         self.name = ",".join(drafter.name for drafter in drafters)
         self.free = all(drafter.free for drafter in drafters)
 
+    @property
+    def problem(self) -> str:
+        """What its drafters have to say against themselves; empty: nothing."""
+        return "; ".join(filter(None, (getattr(drafter, "problem", "") for drafter in self._drafters)))
+
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
         trees = {request.id: no_draft(request) for request in requests}

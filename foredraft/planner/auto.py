@@ -261,11 +261,12 @@ class AutoPlanner:
             drafter.forget(request_id)
 
     def reason(self, request_id: int) -> str:
-        """See `Planner`."""
+        """See `Planner`. With what drafters have to say against themselves, if anything."""
         running = self._running.get(request_id)
         if running is None:
             return "auto: ended before its first round"
-        return running.explanation.words(self.methods, self._costly.remarks(request_id))
+        problems = filter(None, (getattr(drafter, "problem", "") for drafter in self._drafters.values()))
+        return running.explanation.words(self.methods, [*self._costly.remarks(request_id), *problems])
 
     @property
     def calibration_error(self) -> dict[str, float]:

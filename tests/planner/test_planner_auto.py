@@ -138,6 +138,13 @@ def test_a_costly_drafter_is_asked_by_what_it_costs_and_brings() -> None:
         assert "of a target step" in request.reason
 
 
+def test_a_drafter_that_has_given_up_says_so() -> None:
+    drafter = TableDrafter(5)
+    drafter.problem = "a logit is not a number"
+    [request] = run(engine_of([LookupDrafter(), drafter]), PROMPTS[:1], PARAMS[0])
+    assert request.reason.endswith("; a logit is not a number")
+
+
 def test_a_request_that_was_never_drafted_for_has_a_reason_too() -> None:
     engine = engine_of([LookupDrafter()])
     request = submit(engine, PROMPTS[0], PARAMS[0])

@@ -1,5 +1,7 @@
 from dataclasses import dataclass, field
 
+from foredraft.drafters import first_with_grammar
+from foredraft.drafters.first import FirstDrafter
 from foredraft.planner import FixedPlanner
 from foredraft.sampling import SamplingParams
 from foredraft.testing import OracleDrafter
@@ -28,3 +30,5 @@ def test_a_drafter_that_has_given_up_says_so() -> None:
     assert planner.reason(0) == "asked for"
     drafter.problem = "a logit is not a number"  # type: ignore[attr-defined]
     assert planner.reason(0) == "asked for; a logit is not a number"
+    among_others = FixedPlanner(first_with_grammar(FirstDrafter([OracleDrafter([1]), drafter])), 3)
+    assert among_others.reason(0) == "asked for; a logit is not a number"
