@@ -243,7 +243,7 @@ def read_trace(path: str | Path) -> Iterator[Record]:
     for number, line in enumerate(lines, start=1):
         try:
             record = from_json(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TraceFileError(f"{path} is not a trace: line {number}: {error}") from error
         if (number == 1) != isinstance(record, Header):
             raise TraceFileError(f"{path} is not a trace: line {number}: the first line, and no other, is a header")

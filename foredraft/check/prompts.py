@@ -37,7 +37,7 @@ def read_prompts(path: Path) -> tuple[str, ...]:
 def _prompt(path: Path, number: int, line: str) -> str:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         entry = None
     text = entry.get("prompt") if isinstance(entry, dict) else None
     if not isinstance(text, str) or not text:

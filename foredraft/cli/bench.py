@@ -60,8 +60,8 @@ def kernels(
 
     Takes minutes for a large model. Leave the machine alone meanwhile: other work spoils the figures.
     """
-    from foredraft.bench.files import check_writable
     from foredraft.bench.kernels import KernelPlan
+    from foredraft.files import check_writable
     from foredraft.kernels.choose import available_cores
     from foredraft.models import store
 
@@ -87,8 +87,8 @@ def kernels(
 
 
 def _give(result: dict[str, Any], *, as_json: bool, output: Path | None) -> None:
-    from foredraft.bench.files import write_whole
     from foredraft.bench.report import report
+    from foredraft.files import write_whole
 
     text = json.dumps(result, ensure_ascii=False, allow_nan=False) + "\n"
     if output is not None:

@@ -54,7 +54,7 @@ def check(
     and compares token ids, text, finish reason, log-probabilities and usage. Tests the rules that are equal in
     distribution. Exit code 0: all is equal; 1: something is not.
     """
-    from foredraft.bench.files import check_writable, write_whole
+    from foredraft.files import check_writable, write_whole
 
     if output is not None:
         check_writable(output)

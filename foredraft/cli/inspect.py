@@ -56,7 +56,7 @@ def inspect(
     Answers the prompt as `generate` does, and shows for every round what was drafted, by whom and with which
     confidence, what was accepted, and what the target thought of the first token that was not.
     """
-    from foredraft.bench.files import check_writable
+    from foredraft.files import check_writable
     from foredraft.trace import Trace
 
     if html is not None:
@@ -112,7 +112,7 @@ def _sink(trace: "Trace", jsonl: Path | None) -> "Sink":
 
 
 def _give(trace: "Trace", html: Path | None, *, quiet: bool) -> None:
-    from foredraft.bench.files import write_whole
+    from foredraft.files import write_whole
     from foredraft.inspect import page, show
 
     write(rendered(lambda console: show(trace, console)))

@@ -68,7 +68,7 @@ def tune(
     Answers prompts without drafts, with fixed settings and with auto, side by side, and compares the speeds. All texts
     are compared, too. Exit code 0: all exact settings gave the same; 1: one did not.
     """
-    from foredraft.bench.files import check_writable, write_whole
+    from foredraft.files import check_writable, write_whole
 
     for option, path in (("--output", output), ("--html", html), ("--profile", profile), ("--record", record)):
         if path is not None:
@@ -133,7 +133,7 @@ def _record(llm: "LLM", wanted: "Wanted", path: Path, *, quiet: bool) -> None:
 def _replay(path: Path, output: Path | None, *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from foredraft.bench.files import write_whole
+    from foredraft.files import write_whole
     from foredraft.trace import Trace
     from foredraft.tune.replay import read, replay_all
     from foredraft.tune.report import show_replay

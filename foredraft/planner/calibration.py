@@ -89,7 +89,7 @@ class CalibrationStore:
                 float(fields["per_position"]),
                 float(fields["per_position_row"]),
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
 
     def save(self, key: Mapping[str, object], calibration: Calibration) -> None:

@@ -15,6 +15,8 @@ WEIGHT_OF_ALL = 2.0
 """How many rounds of one number of rows weigh as much as what rounds of all numbers say."""
 NUM_ROUNDS_TO_FORGET = 200.0
 """Rounds after which what was seen at a number of rows weighs half: it is not asked for now, and things change."""
+MOST_ROWS = 4096
+"""Most rows of a pass that a calibration may name: far more than is ever measured."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,12 @@ class Calibration:
             raise ValueError("a calibration needs one time for each number of rows, the first of which is 1")
         if list(self.rows) != sorted(set(self.rows)) or min(self.seconds) <= 0:
             raise ValueError("a calibration needs rising numbers of rows, and times above 0")
+        if self.rows[-1] > MOST_ROWS:  # times are tabulated for every number up to it
+            raise ValueError(f"a calibration needs numbers of rows of at most {MOST_ROWS}")
+        if not all(map(math.isfinite, self.seconds)) or not 0 <= self.per_position < math.inf:
+            raise ValueError("a calibration needs finite times")
+        if not 0 <= self.per_position_row < math.inf:
+            raise ValueError("a calibration needs finite times")
 
 
 class CostModel:

@@ -4,12 +4,14 @@
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from foredraft.errors import UserError
+from foredraft.files import write_whole
 from foredraft.planner.cost import Calibration
 from foredraft.planner.survival import Survival
 
@@ -88,9 +90,9 @@ class Profile:
         """Write the file. Raises ProfileError where that is not possible."""
         text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False)
         try:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ProfileError(f"cannot write the profile {path}: {error.strerror}") from error
+            write_whole(Path(path), text + "\n")
+        except UserError as error:
+            raise ProfileError(str(error)) from error
 
     @classmethod
     def read(cls, path: str | Path) -> "Profile":
@@ -100,7 +102,9 @@ class Profile:
             return _profile(values)
         except OSError as error:
             raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except KeyError as error:
+            raise ProfileError(f"{path} is not a profile of foredraft tune: {error} is missing") from error
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ProfileError(f"{path} is not a profile of foredraft tune: {error}") from error
 
 
@@ -121,7 +125,11 @@ def _profile(values: dict[str, Any]) -> Profile:
     }
     for known in learned.values():
         known.survivals()  # raises here rather than in the middle of a request
+        if not (math.isfinite(known.greedy_gain) and math.isfinite(known.sampled_gain)):
+            raise ValueError("a gain must be a finite number")
     number = recommended["num_draft_tokens"]
+    if isinstance(recommended["draft"], str):
+        raise ValueError("the recommended drafters must be a list of names")
     return Profile(
         model=str(values["model"]),
         tokenizer=str(values["tokenizer"]),

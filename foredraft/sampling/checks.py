@@ -100,7 +100,7 @@ def json_schema(option: str, value: object) -> str:
     try:
         schema = json.loads(value) if isinstance(value, str) else value
         text = json.dumps(schema, allow_nan=False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise wrong(option, rule, value) from None
     if not isinstance(schema, Mapping):
         raise wrong(option, rule, value)

@@ -90,7 +90,7 @@ def read_prompts(path: Path) -> list[Prompt]:
 def _prompt(path: Path, number: int, line: str) -> Prompt:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         entry = None
     text = _text(entry) if isinstance(entry, Mapping) else None
     if not isinstance(text, str) or not text:

@@ -8,7 +8,6 @@ from helpers.tiny import TinyModel
 
 from foredraft.bench.bandwidth import ReadBandwidth
 from foredraft.bench.engine import OUTSIDE, MeasuredModel
-from foredraft.bench.files import check_writable, write_whole
 from foredraft.bench.fresh import run_fresh, start_foredraft
 from foredraft.errors import UserError
 
@@ -84,21 +83,3 @@ def test_a_start_that_fails(tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
     with pytest.raises(UserError, match=r"bad\.gguf"):
         start_foredraft(tmp_path / "bad.gguf", num_threads=1)
-
-
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "figures.json"
-    path.write_text("old", encoding="utf-8")
-    write_whole(path, "new\n")
-    assert path.read_text(encoding="utf-8") == "new\n"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is a folder"):
-        check_writable(tmp_path)
-    with pytest.raises(UserError, match="no such folder"):
-        check_writable(tmp_path / "nowhere" / "file")
-    with pytest.raises(UserError, match="cannot write"):
-        write_whole(tmp_path / "nowhere" / "file", "")
-    check_writable(tmp_path / "file")

@@ -1,6 +1,7 @@
 """A profile: what a planner learned, kept in a file, and where a later one starts from."""
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,17 @@ def test_a_profile_of_another_model_is_refused() -> None:
         profile().check(model="m.gguf", tokenizer="cd")
 
 
+CALIBRATION = {"rows": [1, 2], "seconds": [1.0, 1.1], "per_position": 0.0, "per_position_row": 0.0}
+WRONG_CALIBRATIONS: list[dict[str, Any]] = [
+    {"rows": [1, 10**9]},  # would be tabulated
+    {"rows": [1, math.inf]},
+    {"seconds": [1.0, math.inf]},
+    {"seconds": [math.nan, 1.0]},
+    {"per_position": math.nan},
+    {"per_position_row": -1.0},
+]
+
+
 def broken(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """The JSON of a profile with another value somewhere."""
     values = json.loads(json.dumps({"format": 1, **dataclass_dict()}))
@@ -121,6 +133,9 @@ def dataclass_dict() -> dict[str, Any]:
         (("learned", "free", "greedy_share"), [3, 1]),
         (("recommended", "num_draft_tokens"), "many"),
         (("learned",), None),
+        (("learned", "free", "greedy_gain"), math.nan),
+        (("recommended", "draft"), "suffix"),
+        *((("calibrations",), {"": {**CALIBRATION, **wrong}}) for wrong in WRONG_CALIBRATIONS),
     ],
 )
 def test_a_file_that_is_none_is_refused_with_a_reason(tmp_path: Path, path: tuple[str, ...], value: Any) -> None:
@@ -133,7 +148,7 @@ def test_a_file_that_is_none_is_refused_with_a_reason(tmp_path: Path, path: tupl
 def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="cannot read the profile"):
         Profile.read(tmp_path / "none.json")
-    with pytest.raises(ProfileError, match="cannot write the profile"):
+    with pytest.raises(ProfileError, match="cannot write"):
         profile().write(tmp_path / "none" / "p.json")
     (tmp_path / "text").write_bytes(b"\xff\xfe")
     with pytest.raises(ProfileError, match="is not a profile"):

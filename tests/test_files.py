@@ -1,0 +1,66 @@
+"""Files of results: whole or not there, and nothing else is touched."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from foredraft.errors import UserError
+from foredraft.files import check_writable, write_whole
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    path.write_text("old", encoding="utf-8")
+    write_whole(path, "new\n")
+    assert path.read_text(encoding="utf-8") == "new\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder"):
+        check_writable(tmp_path)
+    with pytest.raises(UserError, match="no such folder"):
+        check_writable(tmp_path / "nowhere" / "file")
+    with pytest.raises(UserError, match="cannot write"):
+        write_whole(tmp_path / "nowhere" / "file", "")
+    check_writable(tmp_path / "file")
+
+
+def test_what_is_no_file_stays_what_it_is(tmp_path: Path) -> None:
+    """Kind: a device, a pipe or a link is replaced by a file of results: `--html /dev/full` broke the machine."""
+    (tmp_path / "file").write_text("old", encoding="utf-8")
+    link = tmp_path / "link"
+    link.symlink_to("file")
+    check_writable(link)
+    write_whole(link, "new")
+    assert link.is_symlink()
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "new"
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text(encoding="utf-8")))
+    reader.start()
+    check_writable(pipe)
+    write_whole(pipe, "through")
+    reader.join()
+    assert read == ["through"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_full_device_is_told_and_left_alone() -> None:
+    full = Path("/dev/full")
+    check_writable(full)
+    with pytest.raises(UserError, match="cannot write /dev/full: No space left"):
+        write_whole(full, "text")
+    assert stat.S_ISCHR(full.stat().st_mode)
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    """Kind: a name that is too long is a traceback instead of a line."""
+    check_writable(tmp_path / ("x" * 300))
+    with pytest.raises(UserError, match="cannot write"):
+        write_whole(tmp_path / ("x" * 300), "text")
