@@ -219,7 +219,14 @@ class SuffixDrafter:
         Raises OptionError as `SharedTexts.load`, and where the file could not be written later.
         """
         shared = SharedTexts()
-        if path.exists():
+        path = Path(os.path.realpath(path))  # a link stays one when the file is replaced
+        try:
+            exists = path.exists()
+        except OSError as error:
+            raise OptionError(f"draft memory {path} cannot be used: {error.strerror}") from None
+        if exists and not path.is_file() and not path.is_dir():
+            raise OptionError(f"draft memory {path} is no file: name one, or none to keep no texts")
+        if exists:
             shared.load(path, fingerprint)
         if not os.access(path.parent, os.W_OK):
             raise OptionError(f"draft memory {path} cannot be written: no such folder, or no right to write there")

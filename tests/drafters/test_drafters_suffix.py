@@ -245,6 +245,23 @@ def test_places_where_no_file_can_be(tmp_path: Path) -> None:
             remembering(path)
 
 
+def test_what_is_no_file_is_refused_and_a_link_stays_one(tmp_path: Path) -> None:
+    """Kind: a pipe is waited for without end, a name too long is a traceback, a link is replaced by a file."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path / ("x" * 300)):
+        with pytest.raises(OptionError, match="draft memory"):
+            remembering(path)
+    link = tmp_path / "link"
+    link.symlink_to("file")
+    drafter = remembering(link)
+    drafter.observe([View([1, 2, 3], id=0)], [])
+    drafter.forget(0)
+    del drafter
+    gc.collect()
+    assert link.is_symlink()
+    assert remembering(link).propose([View([0, 1, 2], id=1)], budgets(4))[0].tokens == (2, 3)
+
+
 def test_writing_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "memory"
     shared = SharedTexts()
