@@ -212,7 +212,7 @@ class LLM:
 
     def forget_texts(self) -> None:
         """Drop the prompts of answered requests, which later requests that begin alike need not read again."""
-        self.decoder.cache.pool.forget_kept()
+        self._engine.forget_texts()
 
     @property
     def context_length(self) -> int:

@@ -47,6 +47,10 @@ class Verifier:
             raise
         return sequence, num_cached
 
+    def forget_texts(self) -> None:
+        """Drop what is cached of requests that have ended."""
+        self._decoder.cache.pool.forget_kept()
+
     def _read(self, sequence: CacheSequence, tokens: Sequence[int], see: Callable[[Floats], None]) -> None:
         for start in range(0, len(tokens), _CHUNK_TOKENS):
             root, *rest = tokens[start : start + _CHUNK_TOKENS]

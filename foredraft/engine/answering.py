@@ -57,15 +57,28 @@ def stream_of(engine: Engine, requests: Sequence[Request], complete: Callable[[]
         running = list(enumerate(requests))
         while running:
             engine.advance(running[0][1])
-            for index, request in list(running):
-                if request.failed:
-                    engine.advance(request)  # says why
-                if request.finished:
-                    running.remove((index, request))
-                text, token_ids = request.take_new()
-                completion = None if running else complete()
-                if completion or text or token_ids:
-                    yield Chunk(text, token_ids, completion, index, request.logprobs_of_last(len(token_ids)))
+            with engine.paused():  # another thread's round may be under way else
+                chunks, failed = _new_chunks(running, complete)
+            yield from chunks
+            if failed is not None:
+                engine.advance(failed)  # says why
     finally:
         for request in requests:
             engine.release(request)
+
+
+def _new_chunks(
+    running: list[tuple[int, Request]], complete: Callable[[], Completion]
+) -> tuple[list[Chunk], Request | None]:
+    """What there is to say, up to a request that failed, and that one. Those that have ended are taken out."""
+    chunks: list[Chunk] = []
+    for index, request in list(running):
+        if request.failed:
+            return chunks, request
+        if request.finished:
+            running.remove((index, request))
+        text, token_ids = request.take_new()
+        completion = None if running else complete()
+        if completion or text or token_ids:
+            chunks.append(Chunk(text, token_ids, completion, index, request.logprobs_of_last(len(token_ids))))
+    return chunks, None

@@ -5,7 +5,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from foredraft.accept import COUPLED, AcceptanceRule
 from foredraft.engine.request import Request
@@ -116,6 +116,17 @@ class Engine:
             if not request.finished:
                 self.step()
             return request.finished
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """No step is made meanwhile: what is read of a request belongs together."""
+        with self._lock:
+            yield
+
+    def forget_texts(self) -> None:
+        """Drop the prompts of answered requests, which later requests that begin alike need not read again."""
+        with self._lock:
+            self._verifier.forget_texts()
 
     def step(self) -> None:
         """Read one waiting prompt if there is room, else run one round.

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from helpers.engines import TableForward, make_engine, output, run, submit, table_decoder
 
+from foredraft.drafters.base import Outcome, RequestView
 from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
-from foredraft.engine import Engine
+from foredraft.drafters.none import NoDrafter
+from foredraft.engine import Completion, Engine, Request, stream_of
 from foredraft.errors import ContextLengthError, ForedraftError, OptionError
 from foredraft.models import cached_decoder
 from foredraft.models.cached_decoder import CachedDecoder
@@ -389,6 +391,56 @@ def test_threads_share_an_engine() -> None:
         thread.join()
     assert wrong == []
     check_usable(engine, decoders)
+
+
+def test_a_stream_is_not_read_in_the_middle_of_another_thread_s_round() -> None:
+    """Kind: a completion that lacks the last round, and log-probabilities beside the wrong tokens."""
+    in_round, read = threading.Event(), threading.Event()
+
+    class Meeting(NoDrafter):
+        def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
+            if threading.current_thread() is other:
+                in_round.set()
+                read.wait(0.3)
+
+    decoder, _ = table_decoder(MODEL)
+    engine = make_engine(decoder, Meeting())
+    params = SamplingParams(max_tokens=2, ignore_eos=True, logprobs=0)
+    request = engine.prepare(PROMPTS[1], params)
+    other = threading.Thread(target=engine.step)
+
+    def advance(request: Request, advance: Callable[[Request], bool] = engine.advance) -> bool:
+        finished = advance(request)
+        if request.num_output_tokens == 1 and not in_round.is_set():
+            other.start()
+            assert in_round.wait(5)
+        return finished
+
+    def complete() -> Completion:
+        read.set()
+        return request.completion(methods=["none"], load_s=0.0)
+
+    engine.advance = advance  # type: ignore[method-assign]
+    chunks = list(stream_of(engine, [request], complete))
+    other.join()
+    token_ids = [token for chunk in chunks for token in chunk.token_ids]
+    assert [found.token_id for chunk in chunks for found in chunk.logprobs] == token_ids == output(request)
+    assert chunks[-1].completion is not None
+    assert chunks[-1].completion.speculation.num_rounds == 2
+    assert chunks[-1].completion.speculation.reason == "asked for"
+
+
+def test_texts_are_not_forgotten_in_the_middle_of_a_round() -> None:
+    """Kind: a block is given away while another thread's request takes it over."""
+    engine, _, [decoder, _] = engine_with_models()
+    run(engine, PROMPTS[:1], PARAMS)
+    forgetting = threading.Thread(target=engine.forget_texts)
+    with engine.paused():
+        forgetting.start()
+        forgetting.join(0.05)
+        assert decoder.cache.pool.num_kept > 0
+    forgetting.join()
+    assert decoder.cache.pool.num_kept == 0
 
 
 def test_parameters_of_a_wrong_type_are_refused() -> None:
