@@ -110,11 +110,12 @@ class AutoPlanner:
             running.proposals.clear()
             running.expected = 1.0
         rooms = [room(request) for request in requests]
+        plain_s = self._rate.overhead_s + self._cost.seconds(len(requests))
         if not any(rooms):
-            self._expected_s, self._draft_s = None, 0.0
+            self._expected_s = self._plain_s = plain_s
+            self._draft_s = 0.0
             return [no_draft(request) for request in requests]
         trees = self._free_trees(requests, rooms)
-        plain_s = self._rate.overhead_s + self._cost.seconds(len(requests))
         rate = self._rate.at_least(len(requests) / plain_s) * (1.0 + MARGIN)
         self._plain_s = plain_s
         selection = self._select(requests, trees, rate, spent_s=self._rate.overhead_s)

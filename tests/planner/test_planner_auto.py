@@ -138,6 +138,13 @@ def test_a_costly_drafter_is_asked_by_what_it_costs_and_brings() -> None:
         assert "of a target step" in request.reason
 
 
+def test_something_is_expected_of_the_last_round_too() -> None:
+    """Kind: where nothing fits any more nothing is expected, and an answer seems to be longer than expected."""
+    engine = engine_of([LookupDrafter()])
+    [request] = run(engine, [PROMPTS[2]], SamplingParams(max_tokens=1))
+    assert (request.counts.expected_tokens, request.counts.expected_s) == (1.0, FLAT.seconds[0])
+
+
 def test_a_drafter_that_has_given_up_says_so() -> None:
     drafter = TableDrafter(5)
     drafter.problem = "a logit is not a number"
