@@ -18,9 +18,9 @@ import numpy as np
 from foredraft.check.compare import plain_logits
 from foredraft.check.drafting import Drafting, draft_with
 from foredraft.check.grid import Plan
+from foredraft.drafters import names_a_model
 from foredraft.errors import OptionError
 from foredraft.llm import LLM, SamplingParams
-from foredraft.models.store import is_model_reference
 from foredraft.sampling import filtered_probs
 
 THRESHOLD = 1e-4
@@ -100,7 +100,7 @@ def planned_tests(llm: LLM, plan: Plan) -> Iterator[DistributionTest]:
     """The tests of a plan: every rule with drafts that are copied, and with the first model of the plan; a control."""
     if not plan.rules:
         return
-    models = [cell.drafting.draft for cell in plan.cells if is_model_reference(cell.drafting.draft[0])]
+    models = [cell.drafting.draft for cell in plan.cells if names_a_model(cell.drafting.draft[0])]
     for draft in (("suffix",), *models[:1]):
         for rule in plan.rules:
             yield DistributionTest(llm, Drafting(draft, 3, acceptance=rule), plan.num_samples, control=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 from foredraft.check.drafting import Drafting
 from foredraft.check.prompts import BUILT_IN
-from foredraft.models.store import is_model_reference
+from foredraft.drafters import names_a_model
 
 LENGTHS = (1, 2, 4, 8)
 TEMPERATURES = (0.0, 0.8)
@@ -111,7 +111,7 @@ def _cells(methods: Sequence[tuple[str, ...]]) -> Iterator[Cell]:
                     yield Cell(Drafting(method, _length(method, 4)), temperature, options, BATCHES[-1])
         for rule in RULES:
             yield Cell(Drafting(method, 4, acceptance=rule), 0.0, "plain", BATCHES[-1])
-        if is_model_reference(method[0]):
+        if names_a_model(method[0]):
             for branches in BRANCHES:
                 for temperature in TEMPERATURES:
                     yield Cell(Drafting(method, 8, branches), temperature, "plain", BATCHES[-1])

@@ -107,18 +107,14 @@ def _texts(file: Path | None) -> tuple[str, ...]:
 
 def _methods(names: list[str], *, quiet: bool) -> list[tuple[str, ...]]:
     """What drafts, alone and together: the methods named, or all; the models named, fetched; and auto."""
-    from foredraft.drafters import METHODS_WITHOUT_MODEL
+    from foredraft.drafters import METHODS_WITHOUT_MODEL, names_a_model
     from foredraft.models import store
 
     if "none" in names:
         raise OptionError("--draft none is what all others are compared with; leave it out")
     with PullDisplay(shown=not quiet) as display:
-        models = [
-            str(store.resolve(name, progress=display.for_model(name)))
-            for name in names
-            if store.is_model_reference(name)
-        ]
-    methods = [name for name in names if not store.is_model_reference(name)]
+        models = [str(store.resolve(name, progress=display.for_model(name))) for name in names if names_a_model(name)]
+    methods = [name for name in names if not names_a_model(name)]
     alone = [(name,) for name in (*(methods or (*METHODS_WITHOUT_MODEL, "auto")), *models)]
     return list(dict.fromkeys([*alone, *([("auto", *models)] if models and not methods else [])]))
 

@@ -62,7 +62,7 @@ def inspect(
     if html is not None:
         check_writable(html, "--html")
     if from_ is not None:
-        _refuse_others(context)
+        options.refuse_others(context, _WITH_FROM, why="--from shows a recorded trace")
         trace = Trace.read(from_)
         if not trace.requests:
             raise OptionError(f"{from_} holds no request: nothing was answered while it was written")
@@ -86,15 +86,6 @@ def inspect(
         for _ in llm.stream(chat_or_text(llm, text, system, raw=raw), params):
             pass
     _give(trace, html, quiet=quiet)
-
-
-def _refuse_others(context: typer.Context) -> None:
-    """A recorded trace has its prompt, model and options; raise OptionError where others are given."""
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name not in _WITH_FROM and source is not None and source.name == "COMMANDLINE":
-            name = parameter.opts[-1] if parameter.opts[0].startswith("-") else "PROMPT"
-            raise OptionError(f"--from shows a recorded trace, for which {name} means nothing; leave one of them out")
 
 
 def _sink(trace: "Trace", jsonl: Path | None) -> "Sink":

@@ -125,13 +125,22 @@ def at_least_1(option: str, value: int | None, *, hint: str = "") -> None:
         raise OptionError(f"{option} must be at least 1, got {value}{hint}")
 
 
+def refuse_others(context: typer.Context, allowed: set[str], *, why: str) -> None:
+    """Raise OptionError where a parameter was given that means nothing beside another one."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in allowed and source is not None and source.name == "COMMANDLINE":
+            name = max(parameter.opts, key=len) if parameter.opts[0].startswith("-") else "PROMPT"
+            raise OptionError(f"{why}, for which {name} means nothing; leave one of them out")
+
+
 def load(options: EngineOptions, *, quiet: bool) -> "LLM":
     """Fetch the models where needed, with progress on stderr unless `quiet`, and load them.
 
     Raises:
         UserError: a model cannot be had or used, or the options contradict each other.
     """
-    from foredraft.drafters import is_method
+    from foredraft.drafters import names_a_model
     from foredraft.models import store
 
     with PullDisplay(shown=not quiet) as display:
@@ -140,10 +149,7 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
             return str(store.resolve(name, progress=display.for_model(name)))
 
         model = resolve(options.model)
-        drafts = [
-            resolve(name) if store.is_model_reference(name) and not is_method(name) else name
-            for name in options.draft or ()
-        ]
+        drafts = [resolve(name) if names_a_model(name) else name for name in options.draft or ()]
     from foredraft.llm import LLM
 
     return LLM(

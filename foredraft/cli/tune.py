@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from foredraft.tune.run import Wanted
 
 
+_WITH_REPLAY = {"replay", "output", "as_json", "quiet"}
+_NOT_WITH_RECORD = {"replay", "minutes", "as_json", "html", "profile", "output"}
+
+
 def tune(
+    context: typer.Context,
     model: options.Model = "smollm2-135m",
     draft: Annotated[
         list[str] | None,
@@ -73,11 +78,13 @@ def tune(
     for option, path in (("--output", output), ("--html", html), ("--profile", profile), ("--record", record)):
         if path is not None:
             check_writable(path, option)
-    if (record or replay) and (html or profile):
-        raise OptionError("--html and --profile are about measuring; leave out --record and --replay")
     if replay is not None:
+        options.refuse_others(context, _WITH_REPLAY, why="--replay is about what was recorded")
         _replay(replay, output, as_json=as_json)
         return
+    if record is not None:
+        given = {parameter.name for parameter in context.command.params if parameter.name is not None}
+        options.refuse_others(context, given - _NOT_WITH_RECORD, why="--record only records")
     options.at_least_1("--max-tokens", max_tokens)
     if not minutes > 0:
         raise OptionError(f"--minutes must be above 0, got {minutes:g}")
@@ -157,7 +164,7 @@ def _wanted(
     quick: bool,
     quiet: bool,
 ) -> "Wanted":
-    from foredraft.drafters import is_method
+    from foredraft.drafters import is_method, names_a_model
     from foredraft.models import store
     from foredraft.tune.prompts import BUILT_IN, read_prompts
     from foredraft.tune.run import METHODS, Wanted
@@ -168,10 +175,10 @@ def _wanted(
         models = [
             str(store.resolve(name, progress=display.for_model(name)))
             for name in names
-            if store.is_model_reference(name) and not is_method(name) and not _is_part(name)
+            if names_a_model(name) and not _is_part(name)
         ] + [name for name in names if _is_part(name)]
     methods = [name for name in names if is_method(name) and not _is_part(name)]
-    known = {*methods, *(name for name in names if _is_part(name) or store.is_model_reference(name))}
+    known = {*methods, *(name for name in names if _is_part(name) or names_a_model(name))}
     if unknown := [name for name in names if name not in known]:
         raise OptionError(f"unknown draft {unknown[0]!r}: name a model, or one of {', '.join(METHODS)}")
     return Wanted(

@@ -43,6 +43,7 @@ __all__ = [
     "make_drafter",
     "make_drafters",
     "merge_trees",
+    "names_a_model",
     "with_grammar",
 ]
 
@@ -137,6 +138,11 @@ def drafter_of_text(name: str) -> Drafter | None:
 def is_method(name: str) -> bool:
     """Whether this names a way of drafting of ours, and so no model."""
     return name == "auto" or name in _METHODS
+
+
+def names_a_model(name: str) -> bool:
+    """Whether this names a draft model. A method stays one where a file or folder has its name."""
+    return is_model_reference(name) and not is_method(name) and not name.startswith("skip:")
 
 
 def _suffix(options: DraftOptions) -> Drafter:

@@ -8,7 +8,9 @@ import pytest
 from helpers.command_line import Run, assert_refused
 
 from foredraft.accept import Accepted
+from foredraft.cli.check import _methods
 from foredraft.cli.main import main
+from foredraft.drafters import names_a_model
 from foredraft.tree import DraftTree
 
 
@@ -68,3 +70,13 @@ def test_mistakes_are_refused_before_anything_runs(real: Run, smollm2_path: Path
     assert_refused(real("check", *model, "--output", "missing/c.json"), "missing")
     (tmp_path / "p.txt").write_text("word " * 9000)
     assert_refused(real("check", *model, "--quick", "-q", "--prompts", "p.txt"), "context")
+
+
+def test_a_method_is_checked_where_a_folder_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: a file or folder that happens to lie there is taken for a draft model."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("lookup", "skip:3-4"):
+        Path(name).mkdir()
+        assert _methods([name], quiet=True) == [(name,)]
+        assert not names_a_model(name)
+        assert names_a_model(f"./{name}")

@@ -160,7 +160,7 @@ def test_the_commands(smollm2_path: Path, tmp_path: Path) -> None:
     assert answer("--profile", "p.json", "hello").stdout == answer("--draft", "none", "hello").stdout
     assert_refused(answer("--profile", "p.txt", "hello"), "p.txt is not a profile")
     assert run(*few, "--record", "r.jsonl", "-q").returncode == 0
-    replayed = run("--replay", "r.jsonl", "-o", "replay.json")
+    replayed = runner([*REAL, "tune"], tmp_path)("--replay", "r.jsonl", "-o", "replay.json")
     assert replayed.returncode == 0, replayed.stderr
     assert "| suffix 4 " in replayed.stdout.decode()
     found = json.loads((tmp_path / "replay.json").read_text())["settings"]
@@ -177,11 +177,21 @@ def test_the_commands(smollm2_path: Path, tmp_path: Path) -> None:
         (["--prompts", "none.txt"], ["cannot read the prompts"]),
         (["--html", "none/t.html"], ["--html: no such folder"]),
         (["--profile", "none/p.json"], ["--profile: no such folder"]),
-        (["--replay", "none.jsonl"], ["cannot read the trace"]),
-        (["--replay", "r.jsonl", "--html", "t.html"], ["leave out"]),
+        (["--replay", "r.jsonl"], ["--replay", "--model means nothing"]),
+        (["--record", "r.jsonl", "--html", "t.html"], ["--record", "--html means nothing"]),
+        (["--record", "r.jsonl", "--json"], ["--record", "--json means nothing"]),
+        (["--record", "r.jsonl", "--replay", "r.jsonl"], ["means nothing"]),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_loaded(
     options: list[str], parts: list[str], tmp_path: Path
 ) -> None:
     assert_refused(runner([*REAL, "tune", "-m", "none.gguf", "-q"], tmp_path)(*options), *parts)
+
+
+def test_a_recording_is_replayed_without_a_model(tmp_path: Path) -> None:
+    """Kind: an option is silently without effect."""
+    replay = runner([*REAL, "tune", "--replay", "none.jsonl"], tmp_path)
+    assert_refused(replay(), "cannot read the trace")
+    for option in (["--max-tokens", "4"], ["--draft", "suffix"], ["--html", "t.html"]):
+        assert_refused(replay(*option), f"{option[0]} means nothing")
