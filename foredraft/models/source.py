@@ -50,11 +50,14 @@ def open_model(path: str | Path) -> ModelSource:
     but foredraft cannot run it.
     """
     path = Path(path)
-    if path.is_dir():
-        return _open_folder(path)
-    if path.name.endswith((".safetensors", ".json")) and path.exists():
-        raise ModelFileError(f"{path}: is one file of a model folder; give the folder, {path.parent}")
-    return _open_gguf(path)
+    try:
+        if path.is_dir():
+            return _open_folder(path)
+        if path.name.endswith((".safetensors", ".json")) and path.exists():
+            raise ModelFileError(f"{path}: is one file of a model folder; give the folder, {path.parent}")
+        return _open_gguf(path)
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def _open_gguf(path: Path) -> ModelSource:

@@ -143,3 +143,15 @@ def test_a_real_file_dequantised_to_a_folder(tmp_path: Path, smollm2_path: Path)
         if "attn_q" in name or "attn_k" in name:
             expected = uninterleave(expected, 9 if "attn_q" in name else 3)
         np.testing.assert_array_equal(values(folder, name), expected)
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: what the system refuses is a fault of ours instead of one line. (Tests may run as root: it is acted.)"""
+    folder = TinyModel().write_folder(tmp_path / "folder")
+
+    def refuse(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(ModelFileError, match=r"folder: cannot be read \(Permission denied\)"):
+        open_model(folder)
