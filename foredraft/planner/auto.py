@@ -17,8 +17,8 @@ from foredraft.drafters import merge_trees
 from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, no_draft
 from foredraft.planner.balance import Balance
 from foredraft.planner.base import Planned, RoundTimes, room
-from foredraft.planner.cost import CostModel
-from foredraft.planner.costly import CostlyPlan, StepCosts
+from foredraft.planner.cost import CostModel, PassSeconds
+from foredraft.planner.costly import MAX_CHAIN_ROWS, CostlyPlan, StepCosts
 from foredraft.planner.explain import Explanation
 from foredraft.planner.profile import Learned
 from foredraft.planner.rate import Rate
@@ -110,27 +110,27 @@ class AutoPlanner:
             running.proposals.clear()
             running.expected = 1.0
         rooms = [room(request) for request in requests]
-        plain_s = self._rate.overhead_s + self._cost.seconds(len(requests))
+        most = len(requests) + max(MAX_NODES, len(requests) * MAX_CHAIN_ROWS)
+        pass_s = self._cost.passes(len(requests), sum(len(request.tokens) for request in requests), most)
+        self._expected_s = self._plain_s = plain_s = self._rate.overhead_s + pass_s(len(requests))
+        self._draft_s = 0.0
         if not any(rooms):
-            self._expected_s = self._plain_s = plain_s
-            self._draft_s = 0.0
             return [no_draft(request) for request in requests]
         trees = self._free_trees(requests, rooms)
         rate = self._rate.at_least(len(requests) / plain_s) * (1.0 + MARGIN)
-        self._plain_s = plain_s
-        selection = self._select(requests, trees, rate, spent_s=self._rate.overhead_s)
+        selection = self._select(requests, trees, rate, pass_s, spent_s=self._rate.overhead_s)
         demands = [self._running[request.id].balance.demand(plain_s / len(requests)) for request in requests]
-        drafter, asked = self._costly.choose(requests, rooms, selection, fmean(demands) * rate), self._clock()
+        drafter, asked = self._costly.choose(requests, rooms, selection, fmean(demands) * rate, pass_s), self._clock()
         if drafter is not None:
-            budgets = self._costly.budgets(drafter, requests, rooms, rate)
+            budgets = self._costly.budgets(drafter, requests, rooms, rate, pass_s)
             drafted = self._ask(drafter, requests, budgets)
             self._costly.drafted(drafter, requests, drafted, self._clock() - asked)
             trees = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
             spent_s = self._rate.overhead_s + self._clock() - started
-            selection = self._select(requests, trees, rate, spent_s=spent_s)
+            selection = self._select(requests, trees, rate, pass_s, spent_s=spent_s)
+            # What was read serves the rest of the answer. If it counted as lost, it would never be used.
+            self._draft_s = self._clock() - asked - self._costly.reading_s
         self._expected_s = selection.seconds
-        # What was read serves the rest of the answer. If it counted as lost, it would never be used.
-        self._draft_s = self._clock() - asked - self._costly.reading_s if drafter is not None else 0.0
         return selection.trees
 
     def _free_trees(self, requests: Sequence[Planned], rooms: Sequence[int]) -> list[DraftTree]:
@@ -170,20 +170,17 @@ class AutoPlanner:
         return Expectation(num_tokens=self._running[request_id].expected, seconds=self._expected_s)
 
     def _select(
-        self, requests: Sequence[Planned], trees: Sequence[DraftTree], rate: float, *, spent_s: float
+        self,
+        requests: Sequence[Planned],
+        trees: Sequence[DraftTree],
+        rate: float,
+        pass_s: PassSeconds,
+        *,
+        spent_s: float,
     ) -> Selection:
         survival = [self._promised(request, tree, len(requests)) for request, tree in zip(requests, trees, strict=True)]
         most = min(MAX_NODES, sum(tree.num_draft_tokens for tree in trees))
-        by_rows = self._cost.by_rows(len(requests) + most)
-        per_row = self._cost.attention_per_row(sum(len(r.tokens) for r in requests) / len(requests))
-        selected = select(
-            trees,
-            survival,
-            lambda num_rows: by_rows[num_rows] + per_row * num_rows,
-            rate=rate,
-            spent_s=spent_s,
-            max_nodes=most,
-        )
+        selected = select(trees, survival, pass_s, rate=rate, spent_s=spent_s, max_nodes=most)
         tokens = 0.0
         for request, tree in zip(requests, selected.trees, strict=True):
             expected = sum(survivals(tree, tree.confidence)) if tree.num_draft_tokens else 1.0

@@ -6,6 +6,7 @@ with something else, its memory slower than a minute ago, or the calibration yea
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
@@ -17,6 +18,9 @@ NUM_ROUNDS_TO_FORGET = 200.0
 """Rounds after which what was seen at a number of rows weighs half: it is not asked for now, and things change."""
 MOST_ROWS = 4096
 """Most rows of a pass that a calibration may name: far more than is ever measured."""
+
+PassSeconds = Callable[[int], float]
+"""From a number of rows to the seconds of a pass of so many."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,15 @@ class CostModel:
             self._table = self._current()
         return self._table
 
-    def attention_per_row(self, num_positions: float) -> float:
-        """Seconds that a further row adds for the cached positions it looks back on."""
-        return self._corrected()[0] * self._calibration.per_position_row * num_positions
+    def passes(self, num_requests: int, num_positions: int, num_rows: int) -> PassSeconds:
+        """What passes cost, up to `num_rows` rows.
+
+        num_positions: cached positions of all its requests together.
+        """
+        by_rows, of_attention = self.by_rows(num_rows), self._corrected()[0]
+        per_row = of_attention * self._calibration.per_position_row * num_positions / max(1, num_requests)
+        per_pass = of_attention * self._calibration.per_position * num_positions
+        return lambda rows: by_rows[rows] + per_row * rows + per_pass
 
     def observe(self, num_rows: int, seconds: float, num_row_positions: int = 0, num_positions: int = 0) -> None:
         """Learn from a pass that ran."""

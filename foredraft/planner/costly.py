@@ -16,13 +16,15 @@ from statistics import median
 
 from foredraft.drafters.base import CostlyDrafter
 from foredraft.planner.base import Planned, RoundTimes
-from foredraft.planner.cost import Calibration, CostModel
+from foredraft.planner.cost import Calibration, CostModel, PassSeconds
 from foredraft.planner.profile import Learned
 from foredraft.planner.select import Selection
 from foredraft.planner.survival import Survival
 from foredraft.tree import Budget, DraftTree
 
 MAX_CHAIN = 12
+MAX_CHAIN_ROWS = MAX_CHAIN + 1
+"""Rows that the longest chain of a request takes besides its root, and one more."""
 PROBE_SHARE = 0.01
 """Share of all time that trying may take, and that is laid by for it."""
 MOST_LOST = 0.03
@@ -135,11 +137,11 @@ class CostlyPlan:
         """Of the last time a drafter was asked, the seconds that it read text it had not seen."""
 
     def choose(
-        self, requests: Sequence[Planned], rooms: Sequence[int], free: Selection, rate: float
+        self, requests: Sequence[Planned], rooms: Sequence[int], free: Selection, rate: float, pass_s: PassSeconds
     ) -> CostlyDrafter | None:
         """The drafter to ask in this round, if any. free: what the free drafters offer. rate: tokens per second."""
         self._offer = None
-        offers = [self._best_offer(drafter, requests, rooms, rate) for drafter in self._drafters]
+        offers = [self._best_offer(drafter, requests, rooms, rate, pass_s) for drafter in self._drafters]
         for request in requests:
             self._outputs[request.id] = len(request.tokens) - request.num_prompt_tokens, request.params.greedy
         good = [offer for offer in offers if self._pays(offer, requests, rooms, free, rate)]
@@ -150,7 +152,12 @@ class CostlyPlan:
         return self._offer.drafter if self._offer else None
 
     def budgets(
-        self, drafter: CostlyDrafter, requests: Sequence[Planned], rooms: Sequence[int], rate: float
+        self,
+        drafter: CostlyDrafter,
+        requests: Sequence[Planned],
+        rooms: Sequence[int],
+        rate: float,
+        pass_s: PassSeconds,
     ) -> list[Budget]:
         """How much a chosen drafter is to draft: up to where the next token is not worth its step."""
         assert self._offer is not None
@@ -159,10 +166,9 @@ class CostlyPlan:
             return [Budget(min(most, NUM_PROBE_TOKENS)) for most in rooms]
         num_requests = len(requests)
         step_s = self._step_costs[drafter.name].step_s(num_requests)
-        by_rows = self._cost.by_rows(num_requests * (MAX_CHAIN + 2))
         # Of one token more for each request, behind a token at each depth: its step and its row.
         costs = [
-            step_s + by_rows[num_requests * (depth + 2)] - by_rows[num_requests * (depth + 1)]
+            step_s + pass_s(num_requests * (depth + 2)) - pass_s(num_requests * (depth + 1))
             for depth in range(MAX_CHAIN + 1)
         ]
         budgets = []
@@ -261,7 +267,12 @@ class CostlyPlan:
         return self._own.get((request.id, name), _Share()).estimate(shared)
 
     def _best_offer(
-        self, drafter: CostlyDrafter, requests: Sequence[Planned], rooms: Sequence[int], rate: float
+        self,
+        drafter: CostlyDrafter,
+        requests: Sequence[Planned],
+        rooms: Sequence[int],
+        rate: float,
+        pass_s: PassSeconds,
     ) -> _Offer:
         costs = self._step_costs[drafter.name]
         shares = [self._acceptance(drafter.name, request) for request in requests]
@@ -275,7 +286,7 @@ class CostlyPlan:
                 break
             paths = [path * share if fit else 0.0 for path, share, fit in zip(paths, shares, fits, strict=True)]
             tokens += sum(paths)
-            seconds = length * step_s + self._cost.seconds(num_requests * (length + 1))
+            seconds = length * step_s + pass_s(num_requests * (length + 1))
             if tokens - rate * seconds > best.value:
                 best = _Offer(drafter, length, tokens, tokens - rate * seconds, best.read_s, length * step_s)
         return best

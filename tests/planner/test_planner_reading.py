@@ -83,3 +83,18 @@ def test_rounds_without_a_proposal_say_nothing_of_a_step() -> None:
     simulate([KnownRequest(0, [1, *text], 1)], planner, CostModel(TILES).seconds, clock, overhead_s=0.05)
     assert drafter.num_steps > 20
     assert steps["model"].step_s(1) == pytest.approx(STEP_S, rel=0.05)
+
+
+def test_rows_are_cheap_behind_a_long_text() -> None:
+    """Kind: the speed without drafts is taken for that of a short text, and so little seems to pay."""
+    text = [place % 997 for place in range(3400)]
+    calibration = Calibration((1, 2), (1.0, 1.5), per_position=0.001)
+    speeds = {}
+    for acceptance in (0.0, 0.4):
+        clock = SimulatedClock()
+        drafter = SyntheticDrafter(text[3000:], acceptance, clock=clock)
+        planner = AutoPlanner([drafter], CostModel(calibration), {}, clock=clock)
+        request = KnownRequest(0, text, 3000)
+        simulated = simulate([request], planner, CostModel(calibration).seconds, clock)
+        speeds[acceptance] = simulated.tokens_per_s
+    assert speeds[0.4] >= 1.1 * speeds[0.0]  # 1.4 tokens for 4.7 seconds instead of 1 for 4.2
