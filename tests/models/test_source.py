@@ -17,6 +17,7 @@ from helpers.tiny import (
 )
 from safetensors.numpy import save_file
 
+from foredraft.errors import ModelFileError
 from foredraft.kernels.formats import BLOCK, dequantize
 from foredraft.models.source import ModelSource, open_model
 
