@@ -39,8 +39,11 @@ def write(text: str) -> None:
 
 
 def note(line: str = "") -> None:
-    """Put one line on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    """Put one line on stderr. Where it cannot be written (a full disk, a reader that went away), work goes on."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
 
 
 def summary(completion: "Completion") -> str:

@@ -17,6 +17,7 @@ import foredraft
 from foredraft.cli.bench import bench
 from foredraft.cli.chat import chat
 from foredraft.cli.check import check
+from foredraft.cli.console import note
 from foredraft.cli.generate import generate
 from foredraft.cli.inspect import inspect
 from foredraft.cli.pull import pull
@@ -117,7 +118,7 @@ def _usage_line(error: Exception) -> str | None:
 
 def _complain(message: str) -> None:
     line = " ".join(message.split())
-    print(f"foredraft: {line}", file=sys.stderr)
+    note(f"foredraft: {line}")
 
 
 if __name__ == "__main__":

@@ -103,11 +103,13 @@ def test_main_can_be_called_with_arguments(capsys: pytest.CaptureFixture[str]) -
     [
         ("generate hello", ">&-", 2, "", "foredraft: standard output is closed; send it to a file or to /dev/null"),
         ("generate hello", "2>&-", 0, "hello\n", ""),
+        ("generate hello", "2>/dev/full", 0, "hello\n", ""),
+        ("generate hello --top-p 2", "2>/dev/full", 2, "", ""),
         ("generate", "<&-", 2, "", "foredraft: no prompt: give it as an argument"),
         ("chat", "<&-", 2, "", "foredraft: standard input is closed; a chat reads its messages from there"),
     ],
 )
-def test_a_stream_that_is_closed(models: Path, arguments: str, closed: str, code: int, out: str, error: str) -> None:
+def test_a_stream_without_anyone(models: Path, arguments: str, closed: str, code: int, out: str, error: str) -> None:
     command, *more = arguments.split()
     line = shlex.join([*FAKE, command, "-m", "fake.gguf", *more])
     result = subprocess.run(
