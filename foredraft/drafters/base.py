@@ -96,7 +96,7 @@ class CostlyDrafter(Drafter, Protocol):
     """A drafter with a model of its own: reading costs it time, and so does every step."""
 
     def num_unread(self, request: RequestView) -> int:
-        """Tokens of the request it has to read before it can draft; 0 or 1 where it keeps up."""
+        """Tokens of the request it has to read before it can draft; 0 or 1 where it keeps up; 0 where it cannot."""
 
     def time_step(self, *, num_tokens: int, context: int) -> float:
         """Seconds of one pass of its model over `num_tokens` tokens behind `context` cached ones."""

@@ -206,7 +206,7 @@ class ModelDrafter:
         growing: dict[int, _Growing] = {}
         for request, budget in zip(requests, budgets, strict=True):
             max_depth = self._decoder.config.context_length - len(request.tokens)
-            if budget.num_tokens > 0 and max_depth > 0 and self._can_read(request):
+            if budget.num_tokens > 0 and self._can_draft(request):
                 self.read(request, len(request.tokens), most_left=1)  # a single one rides along with the root
                 growing[request.id] = _Growing(request, self._read[request.id], budget, self._ends(request), max_depth)
                 growing[request.id].start()
@@ -216,23 +216,19 @@ class ModelDrafter:
             for one in level:
                 one.descend()
             level = [one for one in level if one.sources and one.request.id not in self._given_up]
-        return [
-            growing[request.id].tree()
-            if request.id in growing and request.id not in self._given_up
-            else no_draft(request)
-            for request in requests
-        ]
+        drafted = growing.keys() - self._given_up
+        return [growing[one.id].tree() if one.id in drafted else no_draft(one) for one in requests]
 
     def _ends(self, request: RequestView) -> frozenset[int]:
         own = frozenset() if request.params.ignore_eos else self._end_ids
         return own.union(request.params.stop_token_ids)
 
-    def _can_read(self, request: RequestView) -> bool:
-        """Whether the model has an embedding for each token (placeholders may lie beyond) and is sound for it."""
-        read = self._read.get(request.id)
-        unseen = request.tokens[len(read.sequence) if read else 0 :]
-        vocab_size = self._decoder.config.vocab_size
-        return request.id not in self._given_up and all(0 <= token < vocab_size for token in unseen)
+    def _can_draft(self, request: RequestView) -> bool:
+        """Whether the text leaves room in the context, and the model knows each token and is sound for it."""
+        read, config = self._read.get(request.id), self._decoder.config
+        if request.id in self._given_up or len(request.tokens) >= config.context_length:
+            return False
+        return all(0 <= token < config.vocab_size for token in request.tokens[len(read.sequence) if read else 0 :])
 
     def _grow(self, level: Sequence[_Growing]) -> None:
         """One forward pass for all requests, and the tokens that may follow each node that was run."""
@@ -296,7 +292,7 @@ class ModelDrafter:
 
         So a long prompt can be read over several rounds. A request that the model cannot draft for is not read.
         """
-        if not self._can_read(request):
+        if not self._can_draft(request):
             return
         self._settle(request)
         read = self._read.get(request.id)
@@ -323,7 +319,9 @@ class ModelDrafter:
             self._decoder.commit(read.sequence, tree, _path(tree, committed[shared + 1 :]))
 
     def num_unread(self, request: RequestView) -> int:
-        """See `CostlyDrafter`."""
+        """See `CostlyDrafter`. Of a request that the model cannot draft for, nothing will ever be read."""
+        if not self._can_draft(request):
+            return 0
         self._settle(request)
         read = self._read.get(request.id)
         return len(request.tokens) - 1 - (len(read.sequence) if read else 0)

@@ -233,6 +233,7 @@ def test_logits_that_are_not_numbers_end_the_drafts_of_one_request(
     assert drafter.num_given_up == 1
     assert "model:broken" in drafter.problem
     ill.tokens.append(3)
+    assert drafter.num_unread(ill) == 0
     forward.num_passes = 0
     drafter.read(ill, 10)
     assert one(drafter, ill, 3).num_draft_tokens == 0
@@ -243,6 +244,15 @@ def test_logits_that_are_not_numbers_end_the_drafts_of_one_request(
     for request_id in (1, 2, 3):
         drafter.forget(request_id)
     assert decoder.cache.pool.num_used == 0
+
+
+def test_nothing_is_to_be_read_of_a_text_that_is_too_long() -> None:
+    """Kind: one long request among others, and what reading it would take keeps the model from all of them."""
+    decoder, _ = table_decoder(MODEL, length=16)
+    drafter = ModelDrafter(decoder, vocab_size=V)
+    assert drafter.num_unread(View([1] * 15)) == 14
+    assert drafter.num_unread(View([1] * 16, id=1)) == 0
+    assert drafter.num_unread(View([1, V, 2], id=2)) == 0  # the model has no such token
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
