@@ -80,10 +80,16 @@ class _Share:
 
     right: float = 0.0
     total: float = 0.0
+    num_in_vain: int = 0
 
     def count(self, *, right: bool) -> None:
         self.right = FADES * self.right + right
         self.total = FADES * self.total + 1.0
+
+    def asked_in_vain(self) -> None:
+        """It had no token to propose, which is worth as much as a wrong one."""
+        self.count(right=False)
+        self.num_in_vain += 1
 
     def estimate(self, prior: float) -> float:
         return (self.right + GUESS_WEIGHT * prior) / (self.total + GUESS_WEIGHT)
@@ -204,7 +210,7 @@ class CostlyPlan:
         for request, tree in zip(requests, trees, strict=True):
             self._asked.setdefault(request.id, set()).add(drafter.name)
             if not tree.num_draft_tokens:
-                self._own.setdefault((request.id, drafter.name), _Share()).count(right=False)
+                self._own.setdefault((request.id, drafter.name), _Share()).asked_in_vain()
 
     def learn(self, name: str, request: Planned, *, right: bool) -> None:
         """Count one of its tokens whose parent was right."""
@@ -257,7 +263,11 @@ class CostlyPlan:
         for drafter in self._drafters:
             share = self._own.get((request_id, drafter.name))
             costs = self._step_costs[drafter.name].step_s(1) / self._cost.seconds(1)
-            seen = f"{share.right / share.total:.0%} of its tokens are right" if share and share.total else "not tried"
+            seen = "not tried"
+            if share and share.right:
+                seen = f"{share.right / share.total:.0%} of its tokens are right"
+            elif share:
+                seen = "had nothing to propose" if share.num_in_vain else "0% of its tokens are right"
             asked = "" if drafter.name in self._asked.get(request_id, ()) else ": not worth it"
             words.append(f"{drafter.name} costs {costs:.2f} of a target step, {seen}{asked}")
         return words

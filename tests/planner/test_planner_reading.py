@@ -61,15 +61,24 @@ class Silent(SyntheticDrafter):
         return 0
 
 
+class Talking(AutoPlanner):
+    """Remembers the reason of the request that ended last."""
+
+    def forget(self, request_id: int) -> None:
+        self.said = self.reason(request_id)
+        super().forget(request_id)
+
+
 def test_a_drafter_that_never_proposes_costs_little() -> None:
     """Kind: nothing is ever learned of it, so it stays new, and is tried in every round."""
     clock = SimulatedClock()
     drafter = Silent([], 1.0, step_s=lambda num: STEP_S, clock=clock, name="model")
-    planner = AutoPlanner([drafter], CostModel(TILES), {"model": StepCosts(Calibration((1,), (STEP_S,)))}, clock=clock)
+    planner = Talking([drafter], CostModel(TILES), {"model": StepCosts(Calibration((1,), (STEP_S,)))}, clock=clock)
     request = KnownRequest(0, [1, *range(400)], 1)
     simulated = simulate([request], planner, CostModel(TILES).seconds, clock, overhead_s=0.05)
     assert drafter.num_calls > 4  # it may have something to say one day
     assert simulated.draft_s <= 0.02 * simulated.seconds
+    assert "had nothing to propose" in planner.said
 
 
 def test_rounds_without_a_proposal_say_nothing_of_a_step() -> None:
