@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.engines import tiny_file
@@ -125,6 +126,22 @@ def test_what_is_remembered_of_earlier_requests(plain: LLM, tmp_path: Path) -> N
 def test_memories_that_make_no_sense(plain: LLM, memory: object) -> None:
     with pytest.raises(OptionError, match="--draft-memory"):
         plain.with_drafts("suffix", draft_memory=memory)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("draft", "options"),
+    [
+        ("auto", {"num_draft_branches": 3}),
+        (["lookup", "jacobi"], {"draft_vocab_size": 20}),
+        ("lookup", {"draft_memory": "file"}),
+        ("skip:1", {"draft_memory": "file"}),
+    ],
+)
+def test_options_without_effect_are_refused(plain: LLM, draft: str | list[str], options: dict[str, Any]) -> None:
+    """Kind: an option is silently without effect."""
+    with pytest.raises(OptionError, match=r"--draft-(branches|vocab|memory) .*add"):
+        plain.with_drafts(draft, **options)
+    plain.with_drafts("none", **options)  # to compare with
 
 
 def test_a_subclass_of_ours_needs_a_name_of_its_own(plain: LLM) -> None:

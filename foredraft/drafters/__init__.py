@@ -101,6 +101,7 @@ def make_drafters(asked: Sequence[str | Drafter], options: DraftOptions) -> list
             key = part if isinstance(part, str) else id(part)
             if key not in drafters:
                 drafters[key] = _make_one(part, options)
+    _check_effect(list(drafters), options)
     _check_names([drafter.name for drafter in drafters.values()])
     return list(drafters.values())
 
@@ -141,8 +142,10 @@ def is_method(name: str) -> bool:
 
 
 def names_a_model(name: str) -> bool:
-    """Whether this names a draft model. A method stays one where a file or folder has its name."""
-    return is_model_reference(name) and not is_method(name) and not name.startswith("skip:")
+    """Whether this names a draft model. A method stays one, and a plugin, where a file or folder has its name."""
+    if is_method(name) or name.startswith("skip:") or not is_model_reference(name):
+        return False
+    return "/" in name or find_plugin(name) is None
 
 
 def _suffix(options: DraftOptions) -> Drafter:
@@ -162,6 +165,8 @@ _METHODS: Mapping[str, Callable[[DraftOptions], Drafter]] = {
 }
 METHODS_WITHOUT_MODEL = tuple(name for name in _METHODS if name != "none")
 """All that drafts from nothing but texts and the target itself."""
+_WITHOUT_LAYERS = ("lookup", "suffix", "recycle", "prediction", "jacobi")
+"""Those to which options of draft models mean nothing."""
 AUTO = ("suffix", "recycle", "prediction")
 """What "auto" stands for: methods that cost next to nothing. Suffix finds all that lookup does."""
 
@@ -170,9 +175,26 @@ def _known() -> str:
     return f"{', '.join(('auto', *_METHODS, *plugin_names()))} or a model"
 
 
+def _check_effect(asked: Sequence[str | int], options: DraftOptions) -> None:
+    """Refuse options that mean nothing to any of the drafters. All may be given with "none", to compare with it."""
+    if "none" in asked:
+        return
+    names = [one for one in asked if isinstance(one, str)]
+    if len(names) == len(asked) and all(name in _WITHOUT_LAYERS for name in names):
+        for option, given in (
+            ("--draft-branches", options.num_branches > 1),
+            ("--draft-vocab", options.vocab_size is not None),
+        ):
+            if given:
+                raise OptionError(f"{option} is for draft models, and none drafts here: add one with --draft")
+    ours = [name for name in names if name in _METHODS or names_a_model(name) or name.startswith("skip:")]
+    if isinstance(options.memory, Path) and len(ours) == len(asked) and "suffix" not in ours:
+        raise OptionError("--draft-memory keeps texts for the drafter suffix: add --draft suffix")
+
+
 def _check_names(names: Sequence[str]) -> None:
     if twice := [name for name in names if names.count(name) > 1]:
-        raise OptionError(f"two drafters are called {twice[0]}: give them different names")
+        raise OptionError(f"two drafters are called {twice[0]}: ask for one of them, or give them different names")
 
 
 def _make_one(asked: str | Drafter, options: DraftOptions) -> Drafter:

@@ -56,7 +56,9 @@ def parse_layers(text: str, num_layers: int) -> tuple[int, ...]:
             raise OptionError(f"--draft skip:{text}: give the layers to leave out as in skip:3-10 or skip:3-10+12")
         first, last = int(match[1]), int(match[2] or match[1])
         if not first <= last < num_layers:
-            raise OptionError(f"--draft skip:{text}: the layers of this model are 0 to {num_layers - 1}")
+            raise OptionError(
+                f"--draft skip:{text}: {part} is no range of the layers of this model, which are 0 to {num_layers - 1}"
+            )
         found.update(range(first, last + 1))
     if len(found) == num_layers:
         raise OptionError(f"--draft skip:{text}: at least one layer must stay")
