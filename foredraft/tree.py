@@ -4,7 +4,7 @@ A chain is a tree without branches, and *no draft* is a tree that holds only its
 already chosen but not yet in the cache; the nodes below it are proposals.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -155,6 +155,21 @@ class DraftTree:
         while below := self.children(nodes[-1]):
             nodes.append(below[0])
         return self.restricted(nodes)
+
+    def compared(self, tokens: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...], int | None]]:
+        """The tree beside what was said behind its root, level by level, as deep as both go along each other.
+
+        Yields the depth, the nodes proposed there behind what was said before, and the right one of them, or None.
+        """
+        at = 0
+        for depth, token in enumerate(tokens, start=1):
+            children, right = self.children(at), self.child(at, token)
+            if not children:
+                return
+            yield depth, children, right
+            if right is None:
+                return
+            at = right
 
     def path(self, node: int) -> tuple[int, ...]:
         """Node indices from the root's child down to `node`; empty for the root."""

@@ -106,3 +106,12 @@ def test_what_is_not_one_tree_is_refused(tokens, parents, confidence, message):
 def test_a_tree_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         DraftTree.chain(1).tokens = (2,)  # type: ignore[misc]
+
+
+def test_a_tree_beside_what_was_said() -> None:
+    tree = DraftTree(tokens=(9, 1, 2, 3, 4, 5), parents=(-1, 0, 0, 2, 2, 3))
+    assert list(tree.compared([2, 3, 5, 7])) == [(1, (1, 2), 2), (2, (3, 4), 3), (3, (5,), 5)]
+    assert list(tree.compared([2, 6, 5])) == [(1, (1, 2), 2), (2, (3, 4), None)]
+    assert list(tree.compared([2])) == [(1, (1, 2), 2)]
+    assert list(tree.compared([])) == []
+    assert list(DraftTree.chain(9).compared([1])) == []

@@ -132,19 +132,14 @@ class JacobiDrafter:
 
     def _count(self, ahead: _Ahead, tree: DraftTree, followed: Sequence[int]) -> None:
         """Learn how often proposals were right, of those whose parent was."""
-        on_path = {0}
-        for node in range(1, tree.num_nodes):
-            parent, depth = tree.parents[node], tree.depths[node]
-            if parent not in on_path or depth > len(followed):
-                continue
-            kind, right = ahead.kinds[node], tree.tokens[node] == followed[depth - 1]
-            if right:
-                on_path.add(node)
-            self._cases[kind] += 1
-            self._right[kind] += right
-            if self._cases[kind] > _MEMORY:
-                self._cases[kind] /= 2
-                self._right[kind] /= 2
+        for _, nodes, right in tree.compared(followed):
+            for node in nodes:
+                kind = ahead.kinds[node]
+                self._cases[kind] += 1
+                self._right[kind] += node == right
+                if self._cases[kind] > _MEMORY:
+                    self._cases[kind] /= 2
+                    self._right[kind] /= 2
 
     def _refine(self, ahead: _Ahead, request: RequestView, outcome: Outcome, begin: int) -> None:
         """New guesses from what the target said below the token that was wrong; n-grams from all it said."""

@@ -235,19 +235,11 @@ class AutoPlanner:
         """Compare a proposal with what was said, as deep as both go."""
         survival, tree = self._survival(proposal.drafter, request), proposal.tree
         costly = not self._drafters[proposal.drafter].free
-        at = 0
-        for depth, token in enumerate(emitted, start=1):
-            children = [node for node in range(at + 1, tree.num_nodes) if tree.parents[node] == at]
-            if not children:
-                return
-            for node in children:
-                survival.learn(request.id, tree.confidence[node], depth, right=tree.tokens[node] == token)
-            right = tree.child(at, token)
+        for depth, nodes, right in tree.compared(emitted):
+            for node in nodes:
+                survival.learn(request.id, tree.confidence[node], depth, right=node == right)
             if costly:
                 self._costly.learn(proposal.drafter, request, right=right is not None)
-            if right is None:
-                return
-            at = right
 
     def forget(self, request_id: int) -> None:
         """See `Planner`."""

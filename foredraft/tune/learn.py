@@ -20,19 +20,11 @@ class _Drafter:
 
     def learn(self, tree: DraftTree, emitted: tuple[int, ...]) -> None:
         """Compare a proposal with what was said, as deep as both go."""
-        at = 0
-        for depth, token in enumerate(emitted, start=1):
-            children = tree.children(at)
-            if not children:
-                return
-            for node in children:
-                self.survival.learn(0, tree.confidence[node], depth, right=tree.tokens[node] == token)
-            right = tree.child(at, token)
+        for depth, nodes, right in tree.compared(emitted):
+            for node in nodes:
+                self.survival.learn(0, tree.confidence[node], depth, right=node == right)
             self.num_tokens += 1
             self.num_right += right is not None
-            if right is None:
-                return
-            at = right
 
 
 class Learning:
