@@ -151,6 +151,7 @@ class MeasuredModel:
         """Give the blocks back and keep nothing: a later prompt is to be computed, and memory not to grow."""
         request.sequence.truncate(0)
         request.sequence.close()
+        self.decoder.cache.pool.forget_kept()  # the prompt was published when it was read
 
 
 def _keep_all(request: RoundRequest, tokens: tuple[int, ...]) -> int:
