@@ -100,7 +100,7 @@ class _Offer:
     """The best that a drafter is expected to do in a round.
 
     num_tokens: length of the chain. tokens: expected, bonus included. value: tokens gained at the usual rate, reading
-    apart.
+    apart. probing: whether it is asked to know it better.
     """
 
     drafter: CostlyDrafter
@@ -108,7 +108,7 @@ class _Offer:
     tokens: float
     value: float
     read_s: float
-    draft_s: float
+    probing: bool = False
 
 
 class CostlyPlan:
@@ -167,8 +167,7 @@ class CostlyPlan:
     ) -> list[Budget]:
         """How much a chosen drafter is to draft: up to where the next token is not worth its step."""
         assert self._offer is not None
-        probing = self._offer.num_tokens == NUM_PROBE_TOKENS and self._offer.value == 0.0
-        if probing:
+        if self._offer.probing:
             return [Budget(min(most, NUM_PROBE_TOKENS)) for most in rooms]
         num_requests = len(requests)
         step_s = self._step_costs[drafter.name].step_s(num_requests)
@@ -289,7 +288,7 @@ class CostlyPlan:
         unread = sum(max(0, drafter.num_unread(request) - 1) for request in requests)
         num_requests, step_s = len(requests), costs.step_s(len(requests))
         tokens, paths = float(num_requests), [1.0] * num_requests
-        best = _Offer(drafter, 0, 1.0, float("-inf"), costs.read_s(unread), 0.0)
+        best = _Offer(drafter, 0, 1.0, float("-inf"), costs.read_s(unread))
         for length in range(1, MAX_CHAIN + 1):
             fits = [length <= most for most in rooms]
             if not any(fits):
@@ -298,7 +297,7 @@ class CostlyPlan:
             tokens += sum(paths)
             seconds = length * step_s + pass_s(num_requests * (length + 1))
             if tokens - rate * seconds > best.value:
-                best = _Offer(drafter, length, tokens, tokens - rate * seconds, best.read_s, length * step_s)
+                best = _Offer(drafter, length, tokens, tokens - rate * seconds, best.read_s)
         return best
 
     def _pays(
@@ -343,8 +342,7 @@ class CostlyPlan:
         """
         for offer in offers:
             name = offer.drafter.name
-            draft_s = NUM_PROBE_TOKENS * self._step_costs[name].step_s(len(requests))
-            price = offer.read_s + draft_s
+            price = offer.read_s + NUM_PROBE_TOKENS * self._step_costs[name].step_s(len(requests))
             seen = any((name, greedy) in self._shared for greedy in (True, False))
             new = not seen and self._num_asked[name] < MOST_FIRST_TRIES
             bearable = all(
@@ -353,5 +351,5 @@ class CostlyPlan:
             )
             if offer.num_tokens and bearable and (new or price <= self._laid_by_s):
                 self._laid_by_s -= price
-                return _Offer(offer.drafter, NUM_PROBE_TOKENS, 1.0, 0.0, offer.read_s, draft_s)
+                return _Offer(offer.drafter, NUM_PROBE_TOKENS, 1.0, 0.0, offer.read_s, probing=True)
         return None
