@@ -1,5 +1,6 @@
 """Requests to their ends: all answers to some prompts at once, or the answers to one as they come."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,15 +35,21 @@ def requests_for(engine: Engine, prompt: Sequence[int], params: SamplingParams) 
 
 def run_to_the_end(engine: Engine, requests: Sequence[Request]) -> None:
     """Run all of them together. Raises what ends the first of them that fails; all are given back either way."""
-    try:
-        for request in requests:
-            engine.submit(request)
+    with _in_queue(engine, requests):
         for request in requests:
             while not engine.advance(request):
                 pass
-    finally:
+
+
+@contextlib.contextmanager
+def _in_queue(engine: Engine, requests: Sequence[Request]) -> Iterator[None]:
+    """Queue the requests, and give all of them back at the end, even where the end of one fails."""
+    with contextlib.ExitStack() as ends:
+        for request in reversed(requests):
+            ends.callback(engine.release, request)
         for request in requests:
-            engine.release(request)
+            engine.submit(request)
+        yield
 
 
 def stream_of(engine: Engine, requests: Sequence[Request], complete: Callable[[], Completion]) -> Iterator[Chunk]:
@@ -50,10 +57,8 @@ def stream_of(engine: Engine, requests: Sequence[Request], complete: Callable[[]
 
     Closing the iterator ends all of them. Raises what ends the first that fails.
     """
-    # Queued only here: an iterator that is dropped before its first piece never comes to its `finally`.
-    try:
-        for request in requests:
-            engine.submit(request)
+    # Queued only here: an iterator that is dropped before its first piece never comes to its end either.
+    with _in_queue(engine, requests):
         running = list(enumerate(requests))
         while running:
             engine.advance(running[0][1])
@@ -62,9 +67,6 @@ def stream_of(engine: Engine, requests: Sequence[Request], complete: Callable[[]
             yield from chunks
             if failed is not None:
                 engine.advance(failed)  # says why
-    finally:
-        for request in requests:
-            engine.release(request)
 
 
 def _new_chunks(

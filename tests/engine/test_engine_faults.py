@@ -430,6 +430,24 @@ def test_a_stream_is_not_read_in_the_middle_of_another_thread_s_round() -> None:
     assert chunks[-1].completion.speculation.reason == "asked for"
 
 
+def test_requests_are_given_back_though_the_end_of_one_fails() -> None:
+    """Kind: a drafter of somebody's fails when it is to forget a request, and others run on for nobody."""
+
+    class Clinging(NoDrafter):
+        def forget(self, request_id: int) -> None:
+            raise ForedraftError("never")
+
+    decoder, _ = table_decoder(MODEL)
+    engine = make_engine(decoder, Clinging())
+    requests = [engine.prepare(prompt, PARAMS) for prompt in PROMPTS]
+    stream = stream_of(engine, requests, lambda: pytest.fail("not complete"))
+    next(stream)
+    with pytest.raises(ForedraftError, match="never"):
+        stream.close()
+    assert not engine.has_work
+    assert decoder.cache.pool.num_used == 0
+
+
 def test_texts_are_not_forgotten_in_the_middle_of_a_round() -> None:
     """Kind: a block is given away while another thread's request takes it over."""
     engine, _, [decoder, _] = engine_with_models()
