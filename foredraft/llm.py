@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from foredraft import __version__
 from foredraft.accept import COUPLED, AcceptanceRule, make_rule
@@ -36,6 +36,8 @@ from foredraft.verify import Verifier
 Messages = Sequence[Mapping[str, str]]
 Draft = str | Path | Drafter
 MAX_DRAFT_TOKENS = 64
+MAX_DRAFT_BRANCHES = 16
+MAX_VOCAB = 2**31 - 1
 MAX_THREADS = 1024
 
 __all__ = ["LLM", "Chunk", "Completion", "Messages", "SamplingParams"]
@@ -84,6 +86,9 @@ class LLM:
         profile: str | Path | Profile | None = None,
     ) -> None:
         started = time.perf_counter()
+        _check_kind("the model", model, str | Path, "a file, a folder or a name")
+        _check_kind("--profile", profile, str | Path | Profile | None, "a file or a Profile")
+        _check_kind("--speculative-config", speculative_config, str | Mapping | None, "JSON text or a mapping")
         self._profile = Profile.read(profile) if isinstance(profile, str | Path) else profile
         if speculative_config is not None:
             if draft != "auto" or num_draft_tokens is not None:
@@ -136,6 +141,8 @@ class LLM:
 
     def _draft_with(self, drafting: "_Drafting", context_length: int, trace: str | Path | Sink | None) -> None:
         """Set up all that depends on how is drafted."""
+        if not callable(trace):
+            _check_kind("--trace", trace, str | Path | None, "a file, or a function that takes the records")
         self._rule = drafting.rule
         verifier = Verifier(self.decoder, min(self.tokenizer.vocab_size, self.decoder.config.vocab_size))
         self._planner = self._make_planner(drafting, verifier.vocab_size)
@@ -224,11 +231,12 @@ class LLM:
 
         Raises OptionError for an empty prompt, ContextLengthError for one that does not fit.
         """
-        return self._run([self.tokenizer.encode(text) for text in _texts(prompts)], params or SamplingParams())
+        params = SamplingParams() if params is None else params
+        return self._run([self.tokenizer.encode(text) for text in _texts(prompts)], params)
 
     def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
         """Answer a conversation: messages with "role" and "content". Raises as `generate`, and without a template."""
-        params = params or SamplingParams()
+        params = SamplingParams() if params is None else params
         [completion] = self._run([self._encode_chat(messages, params)], params)
         return completion
 
@@ -239,7 +247,7 @@ class LLM:
         with its index; what `best_of` is to choose from cannot be streamed. Raises as `generate` and `chat`, before the
         first piece.
         """
-        params = params or SamplingParams()
+        params = SamplingParams() if params is None else params
         if isinstance(prompt, str):
             [text] = _texts(prompt)
             ids = self.tokenizer.encode(text)
@@ -267,6 +275,11 @@ class LLM:
         return self.tokenizer.encode_chat(messages)
 
 
+def _check_kind(what: str, value: object, kinds: Any, words: str) -> None:
+    if not isinstance(value, kinds):
+        raise OptionError(f"{what} must be {words}, got {repr(value)[:60]}")
+
+
 def _check_integer(option: str, value: object, *, least: int, most: int, why: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionError(f"{option} must be an integer from {least} to {most}{why}, got {value!r}")
@@ -286,6 +299,9 @@ class _Drafting:
     def __post_init__(self) -> None:
         if self.num_draft_tokens is not None:
             _check_integer("--num-draft-tokens", self.num_draft_tokens, least=1, most=MAX_DRAFT_TOKENS)
+        _check_integer("--draft-branches", self.num_branches, least=1, most=MAX_DRAFT_BRANCHES)
+        if self.vocab_size is not None:
+            _check_integer("--draft-vocab", self.vocab_size, least=0, most=MAX_VOCAB, why=" (0: all tokens)")
         if not isinstance(self.memory, str | Path) or not str(self.memory):
             raise OptionError(f'--draft-memory must be "process", "none" or a file, got {self.memory!r}')
         if not isinstance(self.asked, Sequence) and not _is_draft(self.asked):

@@ -204,6 +204,8 @@ class TraceWriter:
             self._file = self.path.open("w", encoding="utf-8")
         except OSError as error:
             raise self._cannot_write(error) from error
+        except ValueError:
+            raise TraceFileError(f"cannot write the trace {str(path)!r}: no file can have this name") from None
         self._closed = weakref.finalize(self, self._file.close)
 
     def __call__(self, record: Record) -> None:

@@ -219,9 +219,11 @@ class SuffixDrafter:
         Raises OptionError as `SharedTexts.load`, and where the file could not be written later.
         """
         shared = SharedTexts()
-        path = Path(os.path.realpath(path))  # a link stays one when the file is replaced
         try:
+            path = Path(os.path.realpath(path))  # a link stays one when the file is replaced
             exists = path.exists()
+        except ValueError:
+            raise OptionError(f"draft memory {str(path)!r}: no file can have this name") from None
         except OSError as error:
             raise OptionError(f"draft memory {path} cannot be used: {error.strerror}") from None
         if exists and not path.is_file() and not path.is_dir():

@@ -17,7 +17,10 @@ def wrong(option: str, rule: str, value: object) -> OptionError:
 
 def _shown(value: object) -> str:
     """The value on one short line; text in quotes, so that '5' is told from 5."""
-    text = str(value) if isinstance(value, numbers.Number) else repr(value)
+    try:
+        text = str(value) if isinstance(value, numbers.Number) else repr(value)
+    except RecursionError:
+        text = f"a deeply nested {type(value).__name__}"
     text = " ".join(text.split())
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -71,6 +74,7 @@ def texts(option: str, value: object) -> tuple[str, ...]:
     for text in found:
         if not isinstance(text, str) or not text:
             raise wrong(option, rule, text)
+        _check_unicode(option, text)
     return found
 
 
@@ -111,6 +115,10 @@ def text(option: str, value: object) -> str:
     """One text that is not empty, and that can be written down: half of a surrogate pair cannot."""
     if not isinstance(value, str) or not value:
         raise wrong(option, "a text that is not empty", value)
+    _check_unicode(option, value)
+    return value
+
+
+def _check_unicode(option: str, value: str) -> None:
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise wrong(option, "valid Unicode", value)
-    return value

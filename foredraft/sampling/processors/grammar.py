@@ -136,7 +136,10 @@ def _source(llguidance: Any, params: SamplingParams) -> tuple[str, str]:
     """The option, and the grammar in llguidance's own notation."""
     option, matcher = _option(params), llguidance.LLMatcher
     if params.json_schema is not None:
-        return option, matcher.grammar_from_json_schema(params.json_schema, defaults=JSON_STYLE)
+        try:
+            return option, matcher.grammar_from_json_schema(params.json_schema, defaults=JSON_STYLE)
+        except ValueError as error:  # nested deeper than it reads
+            raise OptionError(f"{option} cannot be used: {' '.join(str(error).split())}") from None
     if params.json_object:
         return option, matcher.grammar_from_json_schema('{"type": "object"}', defaults=JSON_STYLE)
     if params.regex is not None:
