@@ -44,7 +44,7 @@ def test_every_drafter_leads_to_the_same_text(family: str, tmp_path: Path) -> No
 
 
 def test_the_reference_speculates_too() -> None:
-    llm = tiny_llm(kernels="reference", draft=tiny_file())
+    llm = tiny_llm(kernels="reference", draft=tiny_file(), num_draft_tokens=3)
     expected = tiny_llm(kernels="reference").generate(TEXT, SAMPLED)[0]
     found = llm.generate(TEXT, SAMPLED)[0]
     assert found.token_ids == expected.token_ids
