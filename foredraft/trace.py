@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from foredraft.errors import UserError
+from foredraft.tree import DraftTree
 
 FORMAT = 1
 """Number of the format. Fields may be added under the same number; it rises where their meaning changes."""
@@ -183,13 +184,33 @@ def from_json(line: str) -> Record:
     Raises ValueError, with what is wrong, where it is none.
     """
     entry = json.loads(line)
-    if not isinstance(entry, dict) or entry.get("kind") not in _KINDS:
+    kind = entry.get("kind") if isinstance(entry, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"not an object whose kind is one of {', '.join(_KINDS)}")
-    record = _read(_KINDS[entry["kind"]], entry)
+    record = _read(_KINDS[kind], entry)
     if isinstance(record, Header) and record.format != FORMAT:
         raise ValueError(f"format {record.format} is not known, this version reads format {FORMAT}")
+    if isinstance(record, RoundRecord):
+        _check_round(record)
     assert isinstance(record, Header | RequestStart | RoundRecord | RequestEnd)
     return record
+
+
+def _check_round(record: RoundRecord) -> None:
+    """Raise ValueError where the parts of a round do not fit together."""
+    DraftTree(record.tokens, record.parents, record.confidence)
+    num_nodes = len(record.tokens)
+    for values in (record.confidence, record.sources, record.texts, record.target_ranks, record.target_probs):
+        if len(values) != num_nodes:
+            raise ValueError(f"a tree of {num_nodes} nodes needs as many entries for each of what is said of them")
+    if not all(0 < node < num_nodes for node in (*record.accepted, record.rejected) if node is not None):
+        raise ValueError("accepted and rejected must be drafted nodes of the tree")
+    if len(record.emitted) != len(record.emitted_texts):
+        raise ValueError("emitted tokens need one text each")
+    for proposal in record.proposals:
+        DraftTree(proposal.tokens, proposal.parents, proposal.confidence)
+        if proposal.tokens[0] != record.tokens[0]:
+            raise ValueError(f"the proposal of {proposal.drafter} has another root than the tree")
 
 
 class TraceWriter:

@@ -4,6 +4,7 @@ import gc
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from foredraft.errors import UserError
 from foredraft.trace import (
     Choice,
     Header,
+    Proposal,
     Record,
     RequestEnd,
     RequestStart,
@@ -103,6 +105,20 @@ def test_fields_of_a_later_version_are_left_out() -> None:
     assert from_json(line) == ROUND
 
 
+WRONG_ROUNDS: list[tuple[dict[str, Any], str]] = [
+    ({"parents": (-1, 0)}, "one parent"),
+    ({"parents": (-1, 0, 5)}, "has parent 5"),
+    ({"confidence": ()}, "as many entries"),
+    ({"texts": ("a",)}, "as many entries"),
+    ({"target_ranks": (None,)}, "as many entries"),
+    ({"accepted": (3,)}, "drafted nodes"),
+    ({"rejected": -1}, "drafted nodes"),
+    ({"emitted_texts": ()}, "one text each"),
+    ({"proposals": (Proposal(drafter="d", tokens=(1,), parents=(-1,), confidence=(1.0,)),)}, "another root"),
+]
+"""What would be found out in the middle of showing or replaying it."""
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -115,6 +131,8 @@ def test_fields_of_a_later_version_are_left_out() -> None:
         ([to_json(HEADER), '{"kind": "end", "request": 1}'], "finish_reason is missing"),
         ([to_json(HEADER), to_json(ROUND).replace('"round": 0', '"round": "0"')], "round must be int"),
         ([to_json(HEADER), to_json(ROUND).replace("[2, 7, 8]", "[2, null, 8]")], "tokens must be int"),
+        ([to_json(HEADER), '{"kind": []}'], "kind"),
+        *(([to_json(HEADER), to_json(replace(ROUND, **wrong))], said) for wrong, said in WRONG_ROUNDS),
         ([to_json(HEADER).replace('"format": 1', '"format": 2')], "format 2 is not known"),
     ],
 )

@@ -16,7 +16,7 @@ WEIGHT_OF_ALL = 2.0
 """How many rounds of one number of rows weigh as much as what rounds of all numbers say."""
 NUM_ROUNDS_TO_FORGET = 200.0
 """Rounds after which what was seen at a number of rows weighs half: it is not asked for now, and things change."""
-MOST_ROWS = 4096
+MOST_ROWS = 65536
 """Most rows of a pass that a calibration may name: far more than is ever measured."""
 
 PassSeconds = Callable[[int], float]

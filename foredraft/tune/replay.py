@@ -61,27 +61,38 @@ def read(trace: Trace) -> Recorded:
     if trace.header is None or not whole:
         raise OptionError("--replay: the trace holds no whole request")
     kept: Mapping[str, Any] = trace.header.settings.get("recording", {})
-    calibrations = {
-        name: Calibration(
-            tuple(fields["rows"]), tuple(fields["seconds"]), fields["per_position"], fields["per_position_row"]
-        )
-        for name, fields in kept.get("calibrations", {}).items()
-    }
+    try:
+        calibrations = {
+            name: Calibration(
+                tuple(fields["rows"]), tuple(fields["seconds"]), fields["per_position"], fields["per_position_row"]
+            )
+            for name, fields in kept.get("calibrations", {}).items()
+        }
+        costly, width = tuple(kept.get("costly", ())), int(kept.get("width", 64))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise OptionError(f"--replay: what the header says of the recording is damaged: {error}") from error
     rounds = [record for one in whole for record in one.rounds]
+    try:
+        seen = {"": _from_rounds(rounds)}
+    except ValueError as error:
+        raise OptionError(f"--replay: what rounds cost cannot be: {error}") from error
     recorded = Recorded(
         texts={one.request: _text(one) for one in whole},
         num_prompt_tokens={one.request: len(one.start.prompt_tokens) for one in whole if one.start},
         params={one.request: _params(one) for one in whole},
         proposals={name: {} for name in trace.header.drafters if name != "none"},
-        calibrations=calibrations or {"": _from_rounds(rounds)},
-        costly=tuple(kept.get("costly", ())),
+        calibrations=calibrations or seen,
+        costly=costly,
         overhead_s=median(record.accept_s for record in rounds),
         num_rounds=len(rounds),
         num_tokens=sum(len(record.emitted) for record in rounds),
-        width=int(kept.get("width", 64)),
+        width=width,
         has_costs=bool(calibrations),
     )
     for record in rounds:
+        text = recorded.texts[record.request]
+        if not 0 < record.num_tokens <= len(text) or text[record.num_tokens - 1] != record.tokens[0]:
+            raise OptionError(f"--replay: request {record.request}: round {record.round} does not fit those before")
         for name, tree in _trees(record):
             recorded.proposals.setdefault(name, {})[record.request, record.num_tokens] = tree
     for name in [name for name, known in recorded.proposals.items() if not known and drafter_of_text(name) is None]:
@@ -96,7 +107,7 @@ def _text(one: RequestTrace) -> tuple[int, ...]:
 
 def _params(one: RequestTrace) -> SamplingParams:
     assert one.start is not None
-    return SamplingParams(temperature=float(one.start.params.get("temperature", 0.0)), seed=0)
+    return SamplingParams(temperature=one.start.params.get("temperature", 0.0), seed=0)
 
 
 def _trees(record: RoundRecord) -> list[tuple[str, DraftTree]]:

@@ -76,6 +76,6 @@ def small_trace() -> Trace:
     trace = Trace()
     for record in (HEADER, START, TREE, PLAIN, END):
         trace(record)
-    trace(replace(START, request=1, prompt="Again."))
+    trace(replace(START, request=1, prompt="Again.", prompt_tokens=(1, 2, 3, 11)))
     trace(replace(PLAIN, request=1, round=0))
     return trace

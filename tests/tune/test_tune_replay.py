@@ -147,3 +147,18 @@ def test_a_trace_without_requests_is_refused() -> None:
     trace(HEADER)
     with pytest.raises(OptionError, match="holds no whole request"):
         read(trace)
+
+
+def test_a_trace_that_does_not_fit_together_is_refused() -> None:
+    """Kind: a recording that lost a line, or was changed, is found out by a crash."""
+    trace = traced(LookupDrafter(), 4, Trace(), PROMPTS[1:2])
+    [request] = trace.requests.values()
+    del request.rounds[0]
+    with pytest.raises(OptionError, match="does not fit"):
+        read(trace)
+    for damaged in ({"calibrations": 5}, {"calibrations": {"": {"rows": [1]}}}, {"width": "x"}, {"costly": 5}):
+        whole = traced(LookupDrafter(), 4, Trace(), PROMPTS[1:2])
+        assert whole.header is not None
+        whole.header = replace(whole.header, settings={"recording": damaged})
+        with pytest.raises(OptionError, match="damaged"):
+            read(whole)
