@@ -99,8 +99,9 @@ def test_a_prediction_nobody_would_use_is_refused(plain: LLM) -> None:
     params = SamplingParams(max_tokens=2, prediction="x")
     for draft in ("lookup", ["suffix", "recycle"], Known([])):
         for number in (None, 2):
-            with pytest.raises(OptionError, match="--prediction helps only the drafter of that name"):
+            with pytest.raises(OptionError, match="--prediction helps only the drafter of that name") as caught:
                 plain.with_drafts(draft, num_draft_tokens=number).generate(TEXT, params)
+            assert "grammar" not in str(caught.value)  # which nobody asked for
     for draft in ("none", "auto", ["lookup", "prediction"]):  # without drafts it does no harm
         plain.with_drafts(draft).generate(TEXT, params)
 

@@ -72,7 +72,7 @@ class Engine:
         if not isinstance(params, SamplingParams):
             raise OptionError(f"sampling parameters must be SamplingParams, got {params!r}")
         if params.prediction is not None and not {"prediction", "none"} & set(self._planner.methods):
-            methods = ", ".join(self._planner.methods)
+            methods = ", ".join(name for name in self._planner.methods if name != "grammar")
             raise OptionError(
                 f"--prediction helps only the drafter of that name, not {methods}: add --draft prediction"
             )

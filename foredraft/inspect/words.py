@@ -88,7 +88,8 @@ def headline(trace: Trace, request: RequestTrace) -> str:
     if trace.header is not None:
         asked = [name for name in trace.header.drafters if name != "none"]
         proposed = {source for record in request.rounds for source in record.sources}
-        drafters = [name for name in asked if name in proposed] or asked
+        # Grammar is there for those who give one; that it had nothing to propose is no news.
+        drafters = [name for name in asked if name in proposed] or [name for name in asked if name != "grammar"]
         parts += [trace.header.model, f"drafter {' + '.join(drafters)}" if drafters else "no drafter"]
     if named := rule(trace, request):
         parts.append(named)

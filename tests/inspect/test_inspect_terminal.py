@@ -8,7 +8,7 @@ from helpers.traces import HEADER, PLAIN, START, TREE, small_trace
 from rich.console import Console
 
 from foredraft.inspect import show
-from foredraft.inspect.words import percent, quoted, why_rejected
+from foredraft.inspect.words import headline, percent, quoted, why_rejected
 from foredraft.trace import RoundRecord, Trace
 
 
@@ -97,3 +97,14 @@ def test_quoted_shows_what_is_not_seen() -> None:
 def test_why() -> None:
     assert why_rejected(PLAIN) == ""
     assert "rank 3" in why_rejected(TREE)
+
+
+def test_a_drafter_that_nobody_asked_for_is_not_named() -> None:
+    """Kind: `grammar`, which is always there, is said to draft where no grammar was given."""
+    trace = small_trace()
+    assert trace.header is not None
+    trace.header = replace(trace.header, drafters=("grammar", "suffix"))
+    plain = trace.requests[1]
+    assert "drafter suffix," in headline(trace, plain)
+    plain.rounds[0] = replace(plain.rounds[0], sources=("grammar",))
+    assert "drafter grammar," in headline(trace, plain)
