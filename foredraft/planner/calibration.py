@@ -16,6 +16,8 @@ ROWS = (1, 2, 4, 8, 16)
 READING_ROWS = (1, 2, 4, 8, 64)
 CONTEXT = 1024
 NUM_REPEATS = 3
+SLOWER = 1.3
+"""What was saved may be so many times as slow as what is seen."""
 
 TimePass = Callable[[int, int], float]
 """From a number of rows and of cached positions to the seconds that a pass took."""
@@ -49,6 +51,21 @@ def calibrate(
     return Calibration(
         measured, _rising([least[count] for count in measured]), min(per_position, most), min(per_row, most)
     )
+
+
+def holds(saved: Calibration, time_pass: TimePass, *, context: int) -> bool:
+    """Whether passes do not take much less than was saved.
+
+    Where they do, something else had the machine when it was saved, and it would mislead for ever. Where they take
+    more, something else may have it now; the rounds will say.
+    """
+    time_pass(1, 0)  # the first pass also makes memory come into being
+    if any(
+        SLOWER * time_pass(count, 0) < saved.seconds[saved.rows.index(count)] for count in (1, 8) if count in saved.rows
+    ):
+        return False
+    behind = saved.seconds[0] + context * (saved.per_position + saved.per_position_row)
+    return not context or SLOWER * time_pass(1, context) >= behind
 
 
 def _typical(times: list[float]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from foredraft.drafters.base import CostlyDrafter, Drafter
 from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.planner.auto import AutoPlanner
-from foredraft.planner.calibration import READING_ROWS, ROWS, CalibrationStore, TimePass, calibrate
+from foredraft.planner.calibration import READING_ROWS, ROWS, CalibrationStore, TimePass, calibrate, holds
 from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.costly import StepCosts
 from foredraft.planner.profile import Profile
@@ -55,8 +55,9 @@ def _known(
     rows: tuple[int, ...] = ROWS,
     context: int,
 ) -> Calibration:
-    calibration = store.load(key)
-    if calibration is None:
-        calibration = calibrate(time_pass, rows=rows, context=context)
-        store.save(key, calibration)
+    saved = store.load(key)
+    if saved is not None and holds(saved, time_pass, context=context):
+        return saved
+    calibration = calibrate(time_pass, rows=rows, context=context)
+    store.save(key, calibration)
     return calibration

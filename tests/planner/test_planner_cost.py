@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foredraft.planner.calibration import CalibrationStore, calibrate
+from foredraft.planner.calibration import CalibrationStore, calibrate, holds
 from foredraft.planner.cost import Calibration, CostModel
 
 MEASURED = Calibration((1, 2, 4, 8, 16), (0.020, 0.021, 0.022, 0.030, 0.060), 1e-6, 1e-7)
@@ -81,6 +81,17 @@ def test_attention_never_seems_to_cost_more_than_the_weights() -> None:
     """Kind: a disturbance while the context is measured makes every long prompt look hopeless."""
     found = calibrate(lambda num_tokens, context: 5.0 if context else 0.01, context=1000)
     assert found.per_position <= 0.01 / 1000
+
+
+def test_what_was_saved_on_a_busy_machine_is_not_believed() -> None:
+    """Kind: a calibration that something disturbed decides what is drafted for ever after."""
+    found = calibrate(fake_pass, context=1000)
+    assert holds(found, fake_pass, context=1000)
+    assert holds(found, lambda num_tokens, context: 3.0 * fake_pass(num_tokens, context), context=1000)  # busy now
+    assert not holds(found, lambda num_tokens, context: fake_pass(num_tokens, context) / 2, context=1000)
+    assert not holds(found, lambda num_tokens, context: fake_pass(1, context), context=1000)  # wide passes only
+    assert not holds(found, lambda num_tokens, context: fake_pass(num_tokens, 0), context=4000)  # attention only
+    assert holds(calibrate(fake_pass, context=0), fake_pass, context=0)
 
 
 def test_saved_and_found_again(tmp_path: Path) -> None:
