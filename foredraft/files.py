@@ -9,7 +9,8 @@ from foredraft.errors import UserError
 
 def check_writable(path: Path, option: str = "--output") -> None:
     """Raise UserError where a file cannot be written at the end: better before measuring than after."""
-    folder = path.parent if _is_special(path) else _real(path).parent
+    # Named as it was given, unless the file is a link to one that lies elsewhere.
+    folder = _real(path).parent if os.path.islink(path) and not _is_special(path) else path.parent
     if os.path.isdir(path):  # unlike the methods of Path, this does not raise where nothing may be looked up
         raise UserError(f"{option}: {path} is a folder; name a file")
     if not os.path.isdir(folder):
