@@ -82,6 +82,7 @@ class AutoPlanner:
         self._running: dict[int, _Running] = {}
         self._expected_s: float | None = None
         self._plain_s = self._draft_s = 0.0
+        self._pass_s: PassSeconds = cost.seconds
         for name, known in (learned or {}).items():
             if name in self._drafters:
                 self._survivals |= {(name, greedy): found for greedy, found in known.survivals().items()}
@@ -112,6 +113,7 @@ class AutoPlanner:
         rooms = [room(request) for request in requests]
         most = len(requests) + max(MAX_NODES, len(requests) * MAX_CHAIN_ROWS)
         pass_s = self._cost.passes(len(requests), sum(len(request.tokens) for request in requests), most)
+        self._pass_s = pass_s
         self._expected_s = self._plain_s = plain_s = self._rate.overhead_s + pass_s(len(requests))
         self._draft_s = 0.0
         if not any(rooms):
@@ -213,7 +215,7 @@ class AutoPlanner:
         num_tokens = sum(len(request.tokens) - length for request, length in zip(requests, lengths, strict=True))
         self._rate.observe(num_tokens, times)
         # What a row and a request's draft cost; each request answers for its own.
-        row_s = (self._cost.seconds(sum(rows)) - self._cost.seconds(len(rows))) / max(1, sum(rows) - len(rows))
+        row_s = (self._pass_s(sum(rows)) - self._pass_s(len(rows))) / max(1, sum(rows) - len(rows))
         draft_s = self._draft_s / max(1, sum(count > 1 for count in rows))
         for request, outcome in zip(requests, outcomes, strict=True):
             running = self._running[request.id]

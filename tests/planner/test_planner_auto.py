@@ -14,6 +14,7 @@ from foredraft.errors import ForedraftError
 from foredraft.planner import AutoPlanner, Planned, RoundTimes
 from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.costly import StepCosts
+from foredraft.round import RoundRequest
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, TableModel, WrongDrafter
 from foredraft.tree import DraftTree
@@ -158,3 +159,18 @@ def test_a_request_that_was_never_drafted_for_has_a_reason_too() -> None:
     engine.release(request)
     [done] = run(engine, [PROMPTS[2]], PARAMS[2])
     assert done.reason == "auto: drafted in 0 of 1 rounds"
+
+
+def test_rows_are_charged_for_what_they_look_back_on() -> None:
+    """Kind: behind a long prompt the account thinks rows as cheap as behind a short one."""
+    calibration = Calibration((1, 8, 16), (1.0, 1.1, 1.2), 0.0, 0.0005)
+    lost = []
+    for length in (4, 200):
+        planner = Simulated([OracleDrafter([1, 2, 3, 4, 5])], calibration, 0.0)
+        request = RoundRequest(0, list(range(length)), length, SamplingParams(seed=0), 250, None)  # type: ignore[arg-type]
+        [tree] = planner.draft([request])
+        assert tree.num_draft_tokens > 0
+        request.tokens.append(9)
+        planner.observe([request], [Outcome(tree, (), np.zeros((tree.num_nodes, V)))], RoundTimes(0.0, 1.0, 0.0))
+        lost.append(-planner._running[0].balance.saved_s / tree.num_draft_tokens)
+    assert lost == pytest.approx([0.1 / 7 + 4 * 0.0005, 0.1 / 7 + 200 * 0.0005], rel=0.02)
