@@ -14,12 +14,13 @@ from foredraft.bench.peer import LlamaCpp
 from foredraft.errors import UserError
 from foredraft.llm import LLM
 from foredraft.models.load import load_decoder
+from foredraft.prompts import Prompt
 from foredraft.sampling import SamplingParams
 
 from . import acceptance, speculation, summary
 from .measuring import spaced
 from .ours import Engine, built_in_path
-from .prompts import Prompt, read_prompts
+from .prompts import read_all
 from .records import Records
 from .server import Server
 
@@ -72,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
 def chosen_prompts(options: argparse.Namespace) -> list[Prompt]:
     """Those of the files, or some of them."""
-    prompts = read_prompts(options.prompts)
+    prompts = read_all(options.prompts)
     if options.num_prompts is not None:
         prompts = [prompts[i] for i in spaced(len(prompts), options.num_prompts)]
     return prompts

@@ -12,10 +12,10 @@ from foredraft.accept.rejection import remainder
 from foredraft.kernels.operations import Floats, Kernels
 from foredraft.llm import LLM
 from foredraft.models.cached_decoder import CachedDecoder
+from foredraft.prompts import Prompt
 from foredraft.sampling import SamplingParams, draw, filtered_probs
 from foredraft.sampling.noise import FloatArray
 
-from .prompts import Prompt
 from .tables import figure, table
 
 WIDTHS = (1, 2, 4)

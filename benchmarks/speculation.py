@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foredraft.prompts import Prompt
+
 from .measuring import rotated, spaced
-from .prompts import Prompt
 from .records import OURS, Cell, Records
 
 # Called with the prompt's text, the temperature and the seed; returns text, speed and figures of acceptance.

@@ -25,7 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "models",  # a decoder comes with its cache
         "cache",
         "kernels",
-        "tree sampling accept config speculative_config errors files text trace machine",
+        "tree sampling accept config speculative_config errors prompts files text trace machine",
     )
 )
 DRAFTER_BASES = {"foredraft.drafters", "foredraft.drafters.base"}

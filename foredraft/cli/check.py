@@ -100,9 +100,10 @@ def _make_folder(folder: Path) -> None:
 
 
 def _texts(file: Path | None) -> tuple[str, ...]:
-    from foredraft.check.prompts import BUILT_IN, read_prompts
+    from foredraft.check.prompts import BUILT_IN
+    from foredraft.prompts import read_prompts
 
-    return BUILT_IN if file is None else read_prompts(file)
+    return BUILT_IN if file is None else tuple(prompt.text for prompt in read_prompts(file))
 
 
 def _methods(names: list[str], *, quiet: bool) -> list[tuple[str, ...]]:

@@ -166,7 +166,8 @@ def _wanted(
 ) -> "Wanted":
     from foredraft.drafters import is_method, names_a_model
     from foredraft.models import store
-    from foredraft.tune.prompts import BUILT_IN, read_prompts
+    from foredraft.prompts import read_prompts
+    from foredraft.tune.prompts import BUILT_IN
     from foredraft.tune.run import METHODS, Wanted
 
     if refused := [name for name in names if name in ("none", "auto")]:

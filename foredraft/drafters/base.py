@@ -7,36 +7,24 @@ from typing import Protocol
 
 from foredraft.accept import Choice
 from foredraft.kernels.operations import Floats
-from foredraft.sampling import Processors, SamplingParams
+from foredraft.sampling import Choosing
 from foredraft.tree import Budget, DraftTree
 
 
-class RequestView(Protocol):
-    """What a drafter sees of a request."""
+class RequestView(Choosing, Protocol):
+    """What a drafter sees of a request, the last of its tokens being the root.
+
+    It has a seed and all that the target's choice depends on, so that a drafter can choose as the target does
+    (`foredraft.sampling.choose`).
+    """
 
     @property
     def id(self) -> int:
         """Stays the same from round to round, and is never used twice."""
 
     @property
-    def tokens(self) -> Sequence[int]:
-        """Prompt and output so far; the last one is the root."""
-
-    @property
     def num_prompt_tokens(self) -> int:
         """How many of the tokens are the prompt."""
-
-    @property
-    def params(self) -> SamplingParams:
-        """With a seed, so that a drafter can draw with the target's own noise (`foredraft.sampling.choose` does)."""
-
-    @property
-    def choice(self) -> int:
-        """Which of several answers to the same prompt this is; the noise depends on it."""
-
-    @property
-    def processors(self) -> Processors | None:
-        """What the options do to logits (`foredraft.sampling.processed`); None: nothing."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,10 +20,11 @@ from foredraft.machine import processor_name
 from foredraft.planner import Learned, Profile, Recommended
 from foredraft.planner.calibration import READING_ROWS, calibrate
 from foredraft.planner.cost import Calibration
+from foredraft.prompts import Prompt
 from foredraft.sampling import SamplingParams
 from foredraft.trace import Sink
 from foredraft.tune.learn import Learning
-from foredraft.tune.prompts import LEAST_TOKENS_TO_JUDGE, RANDOM_SHARE, Prompt
+from foredraft.tune.prompts import LEAST_TOKENS_TO_JUDGE, RANDOM_SHARE
 from foredraft.tune.record import WIDTH, RecordingDrafter, recording
 from foredraft.tune.settings import PLAIN, Setting, stopping
 

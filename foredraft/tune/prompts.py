@@ -1,26 +1,13 @@
-"""The prompts that are measured on: a few of our own, or those of a file."""
+"""The prompts that are measured on where none are given, and which of many."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from foredraft.errors import OptionError
+from foredraft.prompts import Prompt
 
 RANDOM_SHARE = 0.75
 """A prompt whose tokens the target finds this improbable is taken for random: the mean of -log(probability), in that of
 tokens drawn evenly from the vocabulary."""
 LEAST_TOKENS_TO_JUDGE = 16
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A text to answer. family: the kind of text, whose figures stand together."""
-
-    key: str
-    family: str
-    text: str
 
 
 _REPORT = """The harbour commission met on Tuesday to discuss the new ferry timetable. Captain Ruth Alder told the \
@@ -63,46 +50,6 @@ BUILT_IN = (
         "Translate to German: The library is closed on Mondays. On all other days it is open from nine to five.",
     ),
 )
-
-
-def read_prompts(path: Path) -> list[Prompt]:
-    """The prompts of a file: .jsonl, objects with "prompt" or, as Spec-Bench has them, "turns"; else one a line.
-
-    An object's "family" or "category" says which prompts stand together. Raises OptionError where the file cannot be
-    read, holds none, or a line is none.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise OptionError(f"cannot read the prompts {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise OptionError(f"the prompts {path} are not UTF-8: byte {error.start}") from error
-    numbered = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1) if line.strip()]
-    if path.suffix == ".jsonl":
-        prompts = [_prompt(path, number, line) for number, line in numbered]
-    else:
-        prompts = [Prompt(f"prompts/{number}", "prompts", line) for number, line in numbered]
-    if not prompts:
-        raise OptionError(f"{path} holds no prompts")
-    return prompts
-
-
-def _prompt(path: Path, number: int, line: str) -> Prompt:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        entry = None
-    text = _text(entry) if isinstance(entry, Mapping) else None
-    if not isinstance(text, str) or not text:
-        raise OptionError(f'{path}, line {number}: expected an object with "prompt" or "turns", with some text')
-    assert isinstance(entry, Mapping)
-    family = str(entry.get("family") or entry.get("category") or "prompts")
-    return Prompt(f"{family}/{entry.get('question_id', number)}", family, text)
-
-
-def _text(entry: Mapping[str, Any]) -> object:
-    turns = entry.get("turns")
-    return turns[0] if isinstance(turns, list) and turns else entry.get("prompt")
 
 
 def spread(prompts: Sequence[Prompt], number: int) -> list[Prompt]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from foredraft.planner import Recommended
 from foredraft.planner.cost import Calibration
+from foredraft.prompts import Prompt
 from foredraft.tune.measure import Answer
-from foredraft.tune.prompts import Prompt
 from foredraft.tune.settings import PLAIN, Setting, for_llama_cpp, for_vllm
 
 AS_GOOD = 0.97

@@ -8,8 +8,9 @@ from typing import Any
 from foredraft.bench.machine import describe_machine
 from foredraft.llm import LLM
 from foredraft.planner import Profile
+from foredraft.prompts import Prompt
 from foredraft.tune.measure import Measuring, as_json
-from foredraft.tune.prompts import Prompt, spread
+from foredraft.tune.prompts import spread
 from foredraft.tune.result import Result, to_json
 from foredraft.tune.settings import LENGTHS, Setting, sweep
 

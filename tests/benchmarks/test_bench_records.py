@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.prompts import read_prompts
+from benchmarks.prompts import read_all
 from benchmarks.records import Cell, Records
+from foredraft.errors import OptionError
 
 SETTINGS = {"model": {"name": "a"}, "modes": ("none", "lookup")}
 
@@ -45,30 +46,10 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
         Records(records.path, {**SETTINGS, "modes": ("none",), "max_tokens": 1}).open()
 
 
-def test_prompts_are_read_in_order(tmp_path: Path) -> None:
-    path = tmp_path / "prompts.jsonl"
-    lines = [
-        {"question_id": 3, "family": "b", "turns": ["one\u2028line", "more"]},
-        {"question_id": 1, "family": "a", "turns": ["x"]},
-    ]
-    path.write_text("\n\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
-    found = read_prompts([path])
-    assert [(prompt.key, prompt.text) for prompt in found] == [("b/3", "one\u2028line"), ("a/1", "x")]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "no prompts"),
-        ("{", r"prompts.jsonl:1: expected an object"),
-        ('{"question_id": 1, "family": "a"}', r"prompts.jsonl:1: .*turns"),
-        ('{"question_id": 1, "family": "a", "turns": []}', r"prompts.jsonl:1"),
-        ("[1]", r"prompts.jsonl:1"),
-        ('{"question_id": 1, "family": "a", "turns": ["x"]}\n' * 2, r"prompts.jsonl:2: a/1 occurs twice"),
-    ],
-)
-def test_bad_prompts_name_their_line(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        read_prompts([path])
+def test_prompts_of_all_files_in_order(tmp_path: Path) -> None:
+    paths = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for path, number in zip(paths, (3, 1), strict=True):
+        path.write_text(json.dumps({"question_id": number, "family": "b", "turns": [f"text {number}"]}))
+    assert [(prompt.key, prompt.text) for prompt in read_all(paths)] == [("b/3", "text 3"), ("b/1", "text 1")]
+    with pytest.raises(OptionError, match=r"one\.jsonl: b/3 occurs twice"):
+        read_all([*paths, paths[0]])

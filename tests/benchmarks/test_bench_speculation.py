@@ -6,13 +6,13 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks.ours import Engine as RealEngine
-from benchmarks.prompts import Prompt
 from benchmarks.records import Records
 from benchmarks.speculation import Answer, SpeculationPlan, missing, planned_cells, run
 from benchmarks.summary import report, summary
 from foredraft.llm import LLM
+from foredraft.prompts import Prompt
 
-PROMPTS = [Prompt(str(i), "code" if i < 4 else "chat", f"prompt {i}") for i in range(6)]
+PROMPTS = [Prompt(f"{family}/{i}", family, f"prompt {i}") for i, family in enumerate(["code"] * 4 + ["chat"] * 2)]
 PLAN = SpeculationPlan(sampled_at=0.8, seeds=(1, 2), num_sampled=2)
 
 

@@ -1,14 +1,12 @@
 """What `foredraft check` compares."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 
 from foredraft.check import Drafting, Plan, make_plan
 from foredraft.check.grid import BATCHES, LENGTHS, OPTION_SETS, RULES, TEMPERATURES
-from foredraft.check.prompts import BUILT_IN, read_prompts
-from foredraft.errors import OptionError
+from foredraft.check.prompts import BUILT_IN
 from foredraft.sampling import SamplingParams
 
 METHODS = [("lookup",), ("auto",), ("x.gguf",), ("auto", "x.gguf")]
@@ -71,27 +69,5 @@ def test_cells_say_what_they_are() -> None:
     assert Drafting(("a", "b"), 4, acceptance="block").name == "a+b (block)"
 
 
-def test_prompts_from_files(tmp_path: Path) -> None:
-    (tmp_path / "p.txt").write_bytes("one é\r\n\n two \n".encode())
-    assert read_prompts(tmp_path / "p.txt") == ("one é", " two ")
-    (tmp_path / "p.jsonl").write_text('{"prompt": "a\\nb", "more": 1}\n\n{"prompt": "c"}')
-    assert read_prompts(tmp_path / "p.jsonl") == ("a\nb", "c")
+def test_the_prompts_of_our_own_fill_a_batch() -> None:
     assert len(set(BUILT_IN)) == len(BUILT_IN) == max(BATCHES)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("p.txt", b"\n \n", "no prompts"),
-        ("p.txt", b"a\xff", "UTF-8"),
-        ("p.jsonl", b'{"prompt": "a"}\n{"text": "b"}\n', "line 2"),
-        ("p.jsonl", b"hello\n", "line 1"),
-        ("p.jsonl", b'{"prompt": ""}\n', "not empty"),
-    ],
-)
-def test_files_that_hold_no_prompts_are_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(OptionError, match=said):
-        read_prompts(tmp_path / name)
-    with pytest.raises(OptionError, match="cannot read"):
-        read_prompts(tmp_path / "missing.txt")

@@ -11,10 +11,11 @@ from helpers.command_line import REAL, assert_refused, runner
 from foredraft import LLM
 from foredraft.errors import OptionError
 from foredraft.planner import Profile, ProfileError, Recommended
+from foredraft.prompts import Prompt
 from foredraft.sampling import SamplingParams
 from foredraft.trace import RequestStart, Trace
 from foredraft.tune.measure import Measuring
-from foredraft.tune.prompts import BUILT_IN, Prompt
+from foredraft.tune.prompts import BUILT_IN
 from foredraft.tune.replay import Replay, read
 from foredraft.tune.run import Wanted, tune
 from foredraft.tune.settings import PLAIN, Setting

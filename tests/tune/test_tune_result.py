@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from foredraft.planner.cost import Calibration
+from foredraft.prompts import Prompt
 from foredraft.tune.measure import Answer, as_json
 from foredraft.tune.page import page
-from foredraft.tune.prompts import Prompt
 from foredraft.tune.report import advice, command, show
 from foredraft.tune.result import Result, to_json
 from foredraft.tune.settings import Setting

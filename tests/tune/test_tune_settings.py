@@ -1,14 +1,12 @@
 """Settings and prompts: what is compared, how it is called here and elsewhere, and which files are refused."""
 
 import json
-from pathlib import Path
 
 import pytest
 from helpers.drafting import View, budgets
 
-from foredraft.errors import OptionError
 from foredraft.testing import SimulatedClock, SyntheticDrafter
-from foredraft.tune.prompts import BUILT_IN, Prompt, read_prompts, spread
+from foredraft.tune.prompts import BUILT_IN, spread
 from foredraft.tune.run import Wanted, make_plan
 from foredraft.tune.settings import LENGTHS, Setting, for_llama_cpp, for_vllm, stopping, sweep
 
@@ -63,34 +61,6 @@ def test_a_threshold_ends_chains() -> None:
     assert stopped.num_unread(view) == drafter.num_unread(view)  # type: ignore[attr-defined]
     stopped.forget(0)
     assert drafter.forgotten == [0]
-
-
-def test_prompts_of_files(tmp_path: Path) -> None:
-    lines = tmp_path / "p.txt"
-    lines.write_text("one\n\ntwo\r\n")
-    assert [(p.key, p.text) for p in read_prompts(lines)] == [("prompts/1", "one"), ("prompts/3", "two")]
-    objects = tmp_path / "p.jsonl"
-    objects.write_text('{"prompt": "a"}\n{"question_id": 7, "family": "code", "turns": ["b", "c"]}\n')
-    assert read_prompts(objects) == [Prompt("prompts/1", "prompts", "a"), Prompt("code/7", "code", "b")]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "problem"),
-    [
-        ("p.jsonl", b'{"text": "a"}\n', 'line 1: expected an object with "prompt" or "turns"'),
-        ("p.jsonl", b'{"prompt": "a"}\n{"turns": []}\n', "line 2"),
-        ("p.jsonl", b"[1]\n", "line 1"),
-        ("p.jsonl", b"{\n", "line 1"),
-        ("p.txt", b"\n\n", "holds no prompts"),
-        ("p.txt", b"\xff", "are not UTF-8: byte 0"),
-    ],
-)
-def test_files_without_prompts_are_refused(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(OptionError, match=problem):
-        read_prompts(tmp_path / name)
-    with pytest.raises(OptionError, match="cannot read the prompts"):
-        read_prompts(tmp_path / "none.txt")
 
 
 def test_fewer_prompts_are_of_all_families() -> None:
