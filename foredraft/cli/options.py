@@ -32,11 +32,12 @@ Draft = Annotated[
     ),
 ]
 NumDraftTokens = Annotated[
-    int | None, typer.Option(metavar="N", help="Most tokens to draft in one round (default: chosen for you).")
+    int | None,
+    typer.Option(metavar="N", help="Draft so many tokens in every round, 1 to 64 (default: as many as pay)."),
 ]
 DraftVocab = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Frequent tokens a draft model chooses from; 0: all (default: chosen for you)."),
+    typer.Option(metavar="N", help="Frequent tokens a draft model chooses from; 0: all (default: by the vocabulary)."),
 ]
 DraftBranches = Annotated[
     int | None,
@@ -57,9 +58,14 @@ Acceptance = Annotated[
 ]
 SpeculativeConfig = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help="vLLM's way to say it: method, model, num_speculative_tokens."),
+    typer.Option(
+        metavar="JSON",
+        help="Instead of --draft and --num-draft-tokens, as vLLM has it: method, model, num_speculative_tokens.",
+    ),
 ]
-MaxTokens = Annotated[int | None, typer.Option(metavar="N", help="Most tokens to produce (generate: 128, chat: 1024).")]
+MaxTokens = Annotated[
+    int | None, typer.Option(metavar="N", help="Most tokens to produce (default: 128; chat: 1024, inspect: 64).")
+]
 NumAnswers = Annotated[
     int | None, typer.Option("--n", metavar="N", help="Number of answers (default: 1).", show_default=False)
 ]
@@ -67,14 +73,14 @@ BestOf = Annotated[
     int | None, typer.Option(metavar="N", help="Produce N answers and keep the --n most likely.", show_default=False)
 ]
 Logprobs = Annotated[
-    int | None, typer.Option(metavar="N", help="With --json: log-probabilities of each token and the N best.")
+    int | None, typer.Option(metavar="N", help="With --json: log-probabilities of each token and the N likeliest.")
 ]
 PromptLogprobs = Annotated[int | None, typer.Option(metavar="N", help="With --json: the same of the prompt.")]
 Echo = Annotated[bool, typer.Option("--echo", help="Begin the text with the prompt (with --raw).")]
-Threads = Annotated[int | None, typer.Option(metavar="N", help="Threads to compute with (default: all cores).")]
+Threads = Annotated[int | None, typer.Option(metavar="N", help="Threads to compute with (default: all processors).")]
 ContextLength = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Most tokens of prompt and answer (default: chosen for the model)."),
+    typer.Option(metavar="N", help="Most tokens of prompt and answer (default: what the model was made for)."),
 ]
 Trace = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write what every round did, as JSON Lines, to this file.")
