@@ -1,6 +1,6 @@
 """Plain decoding and speculation side by side: speed, and whether the tokens are the same.
 
-python examples/compare.py [TARGET [DRAFT]]        DRAFT: a model with the target's vocabulary, or lookup
+python examples/compare.py [TARGET [DRAFT]]        DRAFT: a smaller model, or a method such as lookup (the default)
 """
 
 import sys

@@ -1,6 +1,6 @@
 """What each round proposed, and what the target made of it.
 
-python rounds.py [MODEL] [DRAFT]        a file, folder or name; default: the built-in model, drafting by suffix
+python examples/rounds.py [MODEL [DRAFT]]        a file, folder or name; default: the built-in model, drafting by suffix
 """
 
 import sys
