@@ -19,6 +19,23 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(tmp_path / "figures.json", "half of it \udc80")
+    assert not list(tmp_path.iterdir())
+
+
+def test_others_may_read_as_the_user_s_mask_says(tmp_path: Path) -> None:
+    """Kind: files of results can be read by nobody else, or written by all."""
+    path, before = tmp_path / "figures.json", os.umask(0o027)
+    try:
+        write_whole(path, "text")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+
+
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a folder"):
         check_writable(tmp_path)

@@ -1,6 +1,7 @@
 """Settings and prompts: what is compared, how it is called here and elsewhere, and which files are refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers.drafting import View, budgets
@@ -47,6 +48,10 @@ def test_settings_in_the_words_of_others() -> None:
     ):
         assert for_vllm(other) is None
         assert for_llama_cpp(other) is None
+    for special in (replace(chain, min_survival=0.4), replace(chain, lenient=0.1)):
+        assert for_vllm(special) is None
+    assert (for_llama_cpp(replace(chain, min_survival=0.4)) or "").endswith("--spec-draft-p-min 0.4")
+    assert for_llama_cpp(replace(chain, lenient=0.1)) is None
 
 
 def test_a_threshold_ends_chains() -> None:
