@@ -138,6 +138,13 @@ def test_every_option_does_what_its_definition_says(
     np.testing.assert_array_equal(found, expected)
 
 
+def test_a_repetition_counts_as_far_as_it_lies_in_the_range() -> None:
+    """Kind: a run that began before the range is as long as it ever was."""
+    params = SamplingParams(dry_multiplier=1.0, dry_base=2.0, dry_allowed_length=1, dry_range=5)
+    found = applied(params, np.zeros(V, np.float32), [32] * 6, [32] * 6)
+    assert found[32] == -(2.0**3)  # four of the five before the last
+
+
 def typical_by_definition(row: np.ndarray, temperature: float, mass: float) -> set[int]:
     z = [float(value) / temperature for value in row]
     most = max(z)
