@@ -49,10 +49,10 @@ class LLM:
     model: a .gguf file, a safetensors folder, a hub id or a built-in name.
     draft: "auto", "none", a method such as "suffix", a model as above, a drafter of your own (see docs/drafters.md), or
     a list of these.
-    num_draft_tokens: most tokens drafted in a round, drafted in every round; None: as many as pay.
+    num_draft_tokens: tokens to draft in every round, 1 to 64; None: as many as pay.
     draft_vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary,
     32768 of one larger than 65536.
-    num_draft_branches: most tokens that a draft model proposes after each: 1, the default, for chains.
+    num_draft_branches: most tokens that a draft model proposes after each, 1 to 16; 1, the default, for chains.
     draft_memory: texts of earlier requests that "suffix" drafts from: "process", those since the start; "none"; or a
     file in which they are kept from one start to the next.
     acceptance: which drafted tokens are kept: "coupled", the default, says what plain decoding says; "rejection",

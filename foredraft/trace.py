@@ -98,7 +98,7 @@ class RoundRecord:
     round: index among the request's rounds. num_tokens: of the request before the round, prompt included; the last
     of them is the root, node 0 of the tree.
     tokens, parents, confidence, sources, texts: one entry for each node of the tree as it was verified; the root has
-    parent -1 and source "".
+    parent -1 and source "". A planner may have put chances it learned in place of a drafter's confidences.
     target_ranks, target_probs: how the target ranks a node's token given its parent (1: the largest logit), and how
     likely it finds it: softmax of its logits over the request's temperature (over 1 where that is 0), before filters
     and penalties. None for the root.
