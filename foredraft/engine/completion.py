@@ -85,14 +85,14 @@ class LenientCost:
 class Speculation:
     """What drafting did for one request.
 
-    methods: the drafters that may be asked. lossless: whether the text is the target's own, token for token or in distribution.
-    num_rounds: forward passes of the target. num_draft_tokens: drafted and verified. num_accepted_tokens: of those,
-    kept; bonus tokens do not count. accepted_per_position: how often the i-th token of a draft was accepted. reason:
-    what was drafted and why, in words.
+    methods: the drafters that may be asked. lossless: whether the text is the target's own, token for token or in
+    distribution. num_rounds: forward passes of the target. num_draft_tokens: drafted and verified.
+    num_accepted_tokens: of those, kept; bonus tokens do not count. accepted_per_position: how often the i-th token of a
+    draft was accepted. reason: what was drafted and why, in words.
     acceptance: the rule of acceptance. equality: what the text has in common with plain decoding: "path", every token;
     "distribution", how likely each text is over all seeds; "none". cost: of a lenient rule, else None.
-    by_method: of each drafter its tokens that were verified, and of these accepted. expected_tokens, expected_s: what the planner
-    thought its rounds would emit and take, and None where it had no opinion.
+    by_method: of each drafter its tokens that were verified, and of these accepted. expected_tokens, expected_s: what
+    the planner thought its rounds would emit and take, and None where it had no opinion.
     """
 
     methods: tuple[str, ...]
