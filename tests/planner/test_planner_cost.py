@@ -41,6 +41,17 @@ def test_what_was_seen_of_a_number_of_rows_outweighs_what_was_seen_of_others() -
     assert model.seconds(8) == pytest.approx(0.030, rel=0.15)
 
 
+def test_what_was_seen_long_ago_is_let_go() -> None:
+    """Kind: passes that were slow once are never asked for again, and so never seen to be fast."""
+    model = CostModel(MEASURED)
+    for _ in range(9):
+        model.observe(8, 0.060)
+    assert model.seconds(8) == pytest.approx(0.060)
+    for _ in range(1000):
+        model.observe(1, 0.020)
+    assert model.seconds(8) <= 1.2 * 0.030
+
+
 def test_more_rows_are_never_predicted_to_take_less() -> None:
     model = CostModel(MEASURED)
     random = np.random.default_rng(0)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from helpers.drafting import View, budgets
 from helpers.engines import make_engine, run, table_decoder
 from helpers.traces import small_trace
 
@@ -15,11 +16,13 @@ from foredraft.drafters.suffix import SuffixDrafter
 from foredraft.engine.tracing import Tracer
 from foredraft.errors import OptionError
 from foredraft.planner.cost import Calibration
+from foredraft.planner.costly import StepCosts
 from foredraft.sampling import SamplingParams
-from foredraft.testing import TableModel
+from foredraft.testing import SimulatedClock, TableModel
 from foredraft.trace import Header, Trace, from_json, to_json
+from foredraft.tree import Budget, DraftTree
 from foredraft.tune.record import WIDTH, RecordingDrafter, recording
-from foredraft.tune.replay import Replay, read, replay_all
+from foredraft.tune.replay import RecordedDrafter, Replay, read, replay_all
 
 V = 12
 MODEL = TableModel(2, V, seed=5)
@@ -109,6 +112,26 @@ def test_time_is_that_of_passes_and_steps() -> None:
     draft_s = found.num_rounds * 2 * 0.2
     assert found.to_plain == pytest.approx(plain_s / (verify_s + draft_s), rel=0.05)
     assert found.tokens_per_s == pytest.approx(found.to_plain)
+
+
+def test_a_draft_model_reads_the_prompt_once() -> None:
+    clock, steps = SimulatedClock(), StepCosts(COSTS["draft"])
+    drafter = RecordedDrafter("draft", RECORDED, clock, steps)
+    view = View(list(PROMPTS[1]), id=1, num_prompt_tokens=len(PROMPTS[1]))
+    drafter.propose([view], budgets(2))
+    read_s = steps.read_s(len(PROMPTS[1]) - 2)  # the last two ride along with the first step
+    assert clock() == pytest.approx(read_s + 2 * 0.2)
+    view.tokens.append(RECORDED.texts[1][len(PROMPTS[1])])
+    drafter.propose([view], budgets(2))
+    assert clock() == pytest.approx(read_s + 4 * 0.2)
+
+
+def test_a_chain_goes_as_far_as_all_of_it_is_likely() -> None:
+    chain = DraftTree.chain(3, (4, 5, 6, 7), (0.8, 0.8, 0.8, 0.8))
+    known = replace(RECORDED, proposals={"draft": {(0, 3): chain}})
+    drafter = RecordedDrafter("draft", known, SimulatedClock(), None)
+    [tree] = drafter.propose([View([1, 2, 3], num_prompt_tokens=3)], [Budget(4, min_survival=0.6)])
+    assert tree.tokens == (3, 4, 5, 6)  # 0.8 * 0.8 is enough to go on, and once more is not
 
 
 def test_auto_of_good_drafters_is_as_good_as_the_best() -> None:
