@@ -50,10 +50,8 @@ def kernels(
         Path | None,
         typer.Option(metavar="DIR", help="Folder with llama-bench and llama-batched-bench, to measure beside ours."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON object to this file.")
-    ] = None,
+    as_json: options.JsonForTables = False,
+    output: options.Output = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Measure forward passes, prompts, decoding, memory and start-up.

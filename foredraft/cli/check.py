@@ -21,6 +21,14 @@ _SECONDS_PER_TOKEN = 1.3
 _SECONDS_PER_SAMPLE = 2.5
 
 
+Prompts = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help='Prompts: one a line, or .jsonl with "prompt" or "turns" (default: four of our own).'
+    ),
+]
+
+
 def check(
     model: options.Model = "smollm2-135m",
     draft: Annotated[
@@ -31,15 +39,10 @@ def check(
             show_default=False,
         ),
     ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help='Prompts: one a line, or .jsonl with "prompt" (default: four of our own).'),
-    ] = None,
+    prompts: Prompts = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only the most telling of the comparisons.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON object to this file.")
-    ] = None,
+    as_json: options.JsonForTables = False,
+    output: options.Output = None,
     traces: Annotated[
         Path | None,
         typer.Option("--trace", metavar="FOLDER", help="Write traces here, a file for each way of drafting."),
@@ -58,15 +61,7 @@ def check(
 
     if output is not None:
         check_writable(output)
-    engine = options.EngineOptions(
-        model=model,
-        draft=["none"],
-        num_draft_tokens=None,
-        draft_vocab=None,
-        speculative_config=None,
-        threads=threads,
-        context_length=context_length,
-    )
+    engine = options.EngineOptions(model=model, draft=["none"], threads=threads, context_length=context_length)
     if traces is not None:
         _make_folder(traces)
     texts = _texts(prompts)

@@ -1,7 +1,6 @@
 """`foredraft generate`: one prompt in, its answer or continuation out, as it is produced."""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,15 +20,11 @@ Messages = list[dict[str, str]]
 
 @takes_sampling
 def generate(
-    prompt: Annotated[
-        str | None, typer.Argument(metavar="PROMPT", help="The text to answer; - or none: standard input.")
-    ] = None,
+    prompt: options.Prompt = None,
     model: options.Model = "smollm2-135m",
-    prompt_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Read the prompt from this file.")] = None,
+    prompt_file: options.PromptFile = None,
     system: options.System = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the prompt as it stands, without the chat template.")
-    ] = False,
+    raw: options.Raw = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of streaming the text.")
     ] = False,

@@ -22,9 +22,7 @@ _WITH_FROM = {"from_", "html", "quiet"}
 @takes_sampling
 def inspect(
     context: typer.Context,
-    prompt: Annotated[
-        str | None, typer.Argument(metavar="PROMPT", help="The text to answer; - or none: standard input.")
-    ] = None,
+    prompt: options.Prompt = None,
     model: options.Model = "smollm2-135m",
     from_: Annotated[
         Path | None,
@@ -34,11 +32,9 @@ def inspect(
         Path | None, typer.Option(metavar="FILE", help="Also write a page to click through to this file.")
     ] = None,
     jsonl: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the trace to this file.")] = None,
-    prompt_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Read the prompt from this file.")] = None,
+    prompt_file: options.PromptFile = None,
     system: options.System = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the prompt as it stands, without the chat template.")
-    ] = False,
+    raw: options.Raw = False,
     draft: options.Draft = None,
     num_draft_tokens: options.NumDraftTokens = None,
     draft_vocab: options.DraftVocab = None,
@@ -63,9 +59,7 @@ def inspect(
         check_writable(html, "--html")
     if from_ is not None:
         options.refuse_others(context, _WITH_FROM, why="--from shows a recorded trace")
-        trace = Trace.read(from_)
-        if not trace.requests:
-            raise OptionError(f"{from_} holds no request: nothing was answered while it was written")
+        trace = _recorded(from_)
     else:
         params = sampling.params(max_tokens=max_tokens)
         trace = Trace()
@@ -86,6 +80,15 @@ def inspect(
         for _ in llm.stream(chat_or_text(llm, text, system, raw=raw), params):
             pass
     _give(trace, html, quiet=quiet)
+
+
+def _recorded(path: Path) -> "Trace":
+    from foredraft.trace import Trace
+
+    trace = Trace.read(path)
+    if not trace.requests:
+        raise OptionError(f"{path} holds no request: nothing was answered while it was written")
+    return trace
 
 
 def _sink(trace: "Trace", jsonl: Path | None) -> "Sink":

@@ -21,6 +21,13 @@ MODEL_HELP = (
 )
 
 Model = Annotated[str, typer.Option("-m", "--model", metavar="MODEL", help=MODEL_HELP)]
+Prompt = Annotated[str | None, typer.Argument(metavar="PROMPT", help="The text to answer; - or none: standard input.")]
+PromptFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Read the prompt from this file.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it stands, without the chat template.")]
+JsonForTables = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON object to this file.")
+]
 System = Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")]
 Draft = Annotated[
     list[str] | None,
@@ -97,14 +104,14 @@ class EngineOptions:
 
     model: str
     draft: list[str] | None
-    num_draft_tokens: int | None
-    draft_vocab: int | None
+    num_draft_tokens: int | None = None
+    draft_vocab: int | None = None
     draft_branches: int | None = None
     draft_memory: str | None = None
     acceptance: str | None = None
-    speculative_config: str | None
-    threads: int | None
-    context_length: int | None
+    speculative_config: str | None = None
+    threads: int | None = None
+    context_length: int | None = None
     trace: "Path | Sink | None" = None
     profile: Path | None = None
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from foredraft.errors import OptionError
 
 if TYPE_CHECKING:
     from foredraft.llm import LLM
+    from foredraft.planner.profile import Profile
     from foredraft.tune.run import Wanted
 
 
@@ -20,50 +21,56 @@ _WITH_REPLAY = {"replay", "output", "as_json", "quiet"}
 _NOT_WITH_RECORD = {"replay", "minutes", "as_json", "html", "profile", "output"}
 
 
+Draft = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DRAFTER",
+        help="A model to try as well, or a method, which is tried instead of all. Repeatable.",
+        show_default=False,
+    ),
+]
+Prompts = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help='Prompts: one a line, or .jsonl with "prompt" or "turns" (default: eight of our own).'
+    ),
+]
+Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompts as they stand, without the chat template.")]
+MaxTokens = Annotated[
+    int | None, typer.Option(metavar="N", help="Tokens of each answer (default: 128, 32 with --quick).")
+]
+Minutes = Annotated[float, typer.Option(metavar="M", help="About how long it may take.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A few settings and prompts, once.")]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page with plots to this file.")]
+ProfileFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write what was found out to this file, for --profile of generate and chat."),
+]
+Record = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Only record what all drafters propose, to this file, for --replay."),
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Only say what other settings would have brought on a recording or trace."),
+]
+
+
 def tune(
     context: typer.Context,
     model: options.Model = "smollm2-135m",
-    draft: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DRAFTER",
-            help="A model to try as well, or a method, which is tried instead of all. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help='Prompts: one a line, or .jsonl with "prompt" or "turns" (default: eight of our own).'
-        ),
-    ] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the prompts as they stand, without the chat template.")
-    ] = False,
-    max_tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens of each answer (default: 128, 32 with --quick).")
-    ] = None,
-    minutes: Annotated[float, typer.Option(metavar="M", help="About how long it may take.")] = 10.0,
-    quick: Annotated[bool, typer.Option("--quick", help="A few settings and prompts, once.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with plots to this file.")
-    ] = None,
-    profile: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write what was found out to this file, for --profile of generate and chat."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON object to this file.")
-    ] = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Only record what all drafters propose, to this file, for --replay."),
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Only say what other settings would have brought on a recording or trace."),
-    ] = None,
+    draft: Draft = None,
+    prompts: Prompts = None,
+    raw: Raw = False,
+    max_tokens: MaxTokens = None,
+    minutes: Minutes = 10.0,
+    quick: Quick = False,
+    as_json: options.JsonForTables = False,
+    html: Html = None,
+    profile: ProfileFile = None,
+    output: options.Output = None,
+    record: Record = None,
+    replay: Replay = None,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     quiet: options.Quiet = False,
@@ -73,7 +80,7 @@ def tune(
     Answers prompts without drafts, with fixed settings and with auto, side by side, and compares the speeds. All texts
     are compared, too. Exit code 0: all exact settings gave the same; 1: one did not.
     """
-    from foredraft.files import check_writable, write_whole
+    from foredraft.files import check_writable
 
     for option, path in (("--output", output), ("--html", html), ("--profile", profile), ("--record", record)):
         if path is not None:
@@ -91,38 +98,37 @@ def tune(
     wanted = _wanted(
         draft or [], prompts, raw=raw, max_tokens=max_tokens, seconds=60.0 * minutes, quick=quick, quiet=quiet
     )
-    llm = options.load(
-        options.EngineOptions(
-            model=model,
-            draft=["none"],
-            num_draft_tokens=None,
-            draft_vocab=None,
-            speculative_config=None,
-            threads=threads,
-            context_length=context_length,
-        ),
-        quiet=quiet,
-    )
+    engine = options.EngineOptions(model=model, draft=["none"], threads=threads, context_length=context_length)
+    llm = options.load(engine, quiet=quiet)
     if record is not None:
         _record(llm, wanted, record, quiet=quiet)
         return
-    from foredraft.tune.page import page
-    from foredraft.tune.report import show
+    report, found = _measure(llm, wanted, quiet=quiet)
+    if profile is not None:
+        found.write(profile)
+    _give(report, output, html, as_json=as_json)
+    if not all(figures["equal"] is not False for figures in report["settings"]):
+        raise typer.Exit(1)
+
+
+def _measure(llm: "LLM", wanted: "Wanted", *, quiet: bool) -> tuple[dict[str, Any], "Profile"]:
     from foredraft.tune.run import tune as measure
 
-    report, found = measure(
-        llm, wanted, announce=_silent if quiet else note, progress=_Progress(shown=not quiet and sys.stderr.isatty())
-    )
+    progress = _Progress(shown=not quiet and sys.stderr.isatty())
+    return measure(llm, wanted, announce=_silent if quiet else note, progress=progress)
+
+
+def _give(report: dict[str, Any], output: Path | None, html: Path | None, *, as_json: bool) -> None:
+    from foredraft.files import write_whole
+    from foredraft.tune.page import page
+    from foredraft.tune.report import show
+
     text = json.dumps(report, ensure_ascii=False, allow_nan=False) + "\n"
     if output is not None:
         write_whole(output, text)
     if html is not None:
         write_whole(html, page(report))
-    if profile is not None:
-        found.write(profile)
     write(text if as_json else rendered(lambda console: show(report, console)))
-    if not all(figures["equal"] is not False for figures in report["settings"]):
-        raise typer.Exit(1)
 
 
 def _record(llm: "LLM", wanted: "Wanted", path: Path, *, quiet: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.command_line import FAKE, Run, assert_refused, environment
 
+from foredraft.cli.inspect import DEFAULT_MAX_TOKENS
 from foredraft.sampling import SamplingParams
 
 GENERATE = ("generate", "-m", "fake.gguf")
@@ -101,7 +102,7 @@ def test_options_that_were_not_given_are_the_librarys_defaults(fake: Run) -> Non
 
 def test_the_help_names_the_librarys_default_of_max_tokens(real: Run) -> None:
     words = " ".join(real("generate", "--help").stdout.decode().split())
-    assert f"(generate: {SamplingParams().max_tokens}, chat: 1024)" in words
+    assert f"(default: {SamplingParams().max_tokens}; chat: 1024, inspect: {DEFAULT_MAX_TOKENS})" in words
 
 
 def test_every_option_reaches_the_library(fake: Run) -> None:

@@ -1,53 +1,22 @@
 """Aborts, failures and interrupts: the engine stays usable, loses no memory, and never serves a wrong cache."""
 
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.engines import TableForward, make_engine, output, run, submit, table_decoder
+from helpers.engines import make_engine, output, run, submit, table_decoder
+from helpers.two_models import EXPECTED, MODEL, PARAMS, PROMPTS, V, check_usable, engine_with_models
 
-from foredraft.drafters.base import Outcome, RequestView
-from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
-from foredraft.drafters.none import NoDrafter
-from foredraft.engine import Completion, Engine, Request, stream_of
+from foredraft.engine import Engine
 from foredraft.errors import ContextLengthError, ForedraftError, OptionError
 from foredraft.models import cached_decoder
-from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, ScriptedDrafter, TableModel
 from foredraft.tree import DraftTree
-
-V = 40
-MODEL = TableModel(2, V, seed=6)
-DRAFT = TableModel(2, V, seed=6, scale=1.3)
-PROMPTS = [list(range(35)), [5, 6, 7], [*range(20), 3]]
-PARAMS = SamplingParams(max_tokens=24, temperature=0.7, seed=9, ignore_eos=True)
-
-
-def engine_with_models() -> tuple[Engine, TableForward, list[CachedDecoder]]:
-    """Target, lookup and a draft model, all with caches that notice wrong contents."""
-    target, forward = table_decoder(MODEL)
-    draft, _ = table_decoder(DRAFT)
-    drafter = FirstDrafter([LookupDrafter(), ModelDrafter(draft, vocab_size=V)])
-    return make_engine(target, drafter), forward, [target, draft]
-
-
-EXPECTED = [MODEL.generate(prompt, PARAMS, 24) for prompt in PROMPTS]
-
-
-def check_usable(engine: Engine, decoders: list[CachedDecoder]) -> None:
-    assert not engine.has_work
-    assert [decoder.cache.pool.num_used for decoder in decoders] == [0] * len(decoders)
-    # Twice: the second time whatever was published is taken over.
-    for _ in range(2):
-        assert [output(request) for request in run(engine, PROMPTS, PARAMS)] == EXPECTED
-    assert [decoder.cache.pool.num_used for decoder in decoders] == [0] * len(decoders)
 
 
 def run_until_it_fails(engine: Engine, error: type[BaseException]) -> bool:
@@ -336,129 +305,6 @@ def test_nothing_is_drafted_for_the_last_token() -> None:
         drafter.num_calls = forward.num_passes = 0
         run(make_engine(decoder, drafter), [[3]], SamplingParams(max_tokens=max_tokens, ignore_eos=True))
         assert (drafter.num_calls, forward.num_passes) == (calls, passes)
-
-
-def test_a_request_may_be_released_in_the_middle_of_a_step() -> None:
-    """Kind: an abandoned stream is collected while a round runs, and its blocks go to a neighbour at once."""
-    decoder, _ = table_decoder(MODEL)
-    for at in range(6):
-        engine = make_engine(decoder, drafter := DistDrafter(MODEL))
-        kept, left = submit(engine, PROMPTS[0], PARAMS), submit(engine, PROMPTS[2], PARAMS)
-        late = submit(engine, PROMPTS[1], PARAMS)
-        draft = drafter.draft
-
-        def draft_and_release(
-            request: Any,
-            budget: int,
-            own: Any = drafter,
-            draft: Any = draft,
-            left: Any = left,
-            at: int = at,
-            engine: Any = engine,
-        ) -> DraftTree:
-            if own.num_calls == at:
-                engine.release(left)
-            return draft(request, budget)
-
-        drafter.draft = draft_and_release  # type: ignore[method-assign]
-        while engine.has_work:
-            engine.step()
-        assert [output(kept), output(late)] == EXPECTED[:2]
-        assert decoder.cache.pool.num_used == 0
-
-
-def test_threads_share_an_engine() -> None:
-    """Kind: two threads step at once, and one reads logits that the other's pass has overwritten."""
-    engine, _, decoders = engine_with_models()
-    wrong: list[object] = []
-
-    def ask(number: int) -> None:
-        for turn in range(6):
-            request = submit(engine, PROMPTS[(number + turn) % 3], PARAMS)
-            tokens: list[int] = []
-            finished = False
-            while not finished:
-                finished = engine.advance(request)
-                tokens.extend(request.take_new()[1])
-            engine.release(request)
-            if tokens != EXPECTED[(number + turn) % 3] or sum(request.counts.accepted_per_position) > 23:
-                wrong.append((number, turn))
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    check_usable(engine, decoders)
-
-
-def test_a_stream_is_not_read_in_the_middle_of_another_thread_s_round() -> None:
-    """Kind: a completion that lacks the last round, and log-probabilities beside the wrong tokens."""
-    in_round, read = threading.Event(), threading.Event()
-
-    class Meeting(NoDrafter):
-        def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-            if threading.current_thread() is other:
-                in_round.set()
-                read.wait(0.3)
-
-    decoder, _ = table_decoder(MODEL)
-    engine = make_engine(decoder, Meeting())
-    params = SamplingParams(max_tokens=2, ignore_eos=True, logprobs=0)
-    request = engine.prepare(PROMPTS[1], params)
-    other = threading.Thread(target=engine.step)
-
-    def advance(request: Request, advance: Callable[[Request], bool] = engine.advance) -> bool:
-        finished = advance(request)
-        if request.num_output_tokens == 1 and not in_round.is_set():
-            other.start()
-            assert in_round.wait(5)
-        return finished
-
-    def complete() -> Completion:
-        read.set()
-        return request.completion(methods=["none"], load_s=0.0)
-
-    engine.advance = advance  # type: ignore[method-assign]
-    chunks = list(stream_of(engine, [request], complete))
-    other.join()
-    token_ids = [token for chunk in chunks for token in chunk.token_ids]
-    assert [found.token_id for chunk in chunks for found in chunk.logprobs] == token_ids == output(request)
-    assert chunks[-1].completion is not None
-    assert chunks[-1].completion.speculation.num_rounds == 2
-    assert chunks[-1].completion.speculation.reason == "asked for"
-
-
-def test_requests_are_given_back_though_the_end_of_one_fails() -> None:
-    """Kind: a drafter of somebody's fails when it is to forget a request, and others run on for nobody."""
-
-    class Clinging(NoDrafter):
-        def forget(self, request_id: int) -> None:
-            raise ForedraftError("never")
-
-    decoder, _ = table_decoder(MODEL)
-    engine = make_engine(decoder, Clinging())
-    requests = [engine.prepare(prompt, PARAMS) for prompt in PROMPTS]
-    stream = stream_of(engine, requests, lambda: pytest.fail("not complete"))
-    next(stream)
-    with pytest.raises(ForedraftError, match="never"):
-        stream.close()
-    assert not engine.has_work
-    assert decoder.cache.pool.num_used == 0
-
-
-def test_texts_are_not_forgotten_in_the_middle_of_a_round() -> None:
-    """Kind: a block is given away while another thread's request takes it over."""
-    engine, _, [decoder, _] = engine_with_models()
-    run(engine, PROMPTS[:1], PARAMS)
-    forgetting = threading.Thread(target=engine.forget_texts)
-    with engine.paused():
-        forgetting.start()
-        forgetting.join(0.05)
-        assert decoder.cache.pool.num_kept > 0
-    forgetting.join()
-    assert decoder.cache.pool.num_kept == 0
 
 
 def test_parameters_of_a_wrong_type_are_refused() -> None:
