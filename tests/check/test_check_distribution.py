@@ -59,6 +59,14 @@ def test_probabilities_of_pairs_are_the_models(llm: LLM) -> None:
         assert probs[first, second] == pytest.approx(first_V[first] * second_V[second])
 
 
+def test_what_is_too_rare_for_a_bin_is_not_lost(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    probs_V = np.where(np.arange(275) < 4, 0.2495, 0.002 / 271)
+    monkeypatch.setattr(distribution, "plain_logits", lambda *_: np.log(probs_V).astype(np.float32))
+    probs = pair_probs(llm, "a b", 500)
+    assert len(probs) == 16
+    assert sum(probs.values()) == pytest.approx(1.0, abs=1e-9)
+
+
 def test_samples_of_the_distribution_pass_and_of_another_do_not() -> None:
     rng = np.random.default_rng(0)
     probs = {(i, j): (i + 1) * (j + 1) / 100 for i in range(4) for j in range(4)}

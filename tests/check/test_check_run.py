@@ -79,6 +79,16 @@ def test_traces_go_to_a_folder(llm: LLM, tmp_path: Path) -> None:
     assert sum(rounds) == report.cells[0].num_rounds + report.cells[1].num_rounds
 
 
+def test_a_part_that_only_one_answer_has_is_a_difference(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=3, seed=7)
+    [plain], [more] = (llm.generate("a b", one) for one in (params, replace(params, logprobs=1)))
+    for pair in ((plain, more), (more, plain)):
+        found = difference(llm, "a b", *pair)
+        assert found is not None
+        assert found.parts
+        assert found.divergence is None
+
+
 def accept_everything(tree: DraftTree, target_token: Callable[[int], int]) -> Accepted:
     """As if a child of each node were right, whatever the target says."""
     node, path = 0, list[int]()

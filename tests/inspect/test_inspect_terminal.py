@@ -108,3 +108,9 @@ def test_a_drafter_that_nobody_asked_for_is_not_named() -> None:
     assert "drafter suffix," in headline(trace, plain)
     plain.rounds[0] = replace(plain.rounds[0], sources=("grammar",))
     assert "drafter grammar," in headline(trace, plain)
+
+
+def test_all_are_named_that_drafted_at_any_time() -> None:
+    trace = of(replace(TREE, sources=("", *("suffix",) * 4)), replace(TREE, round=1, sources=("", *("recycle",) * 4)))
+    trace.header = replace(HEADER, drafters=("lookup", "suffix", "recycle"))
+    assert "drafter suffix + recycle," in headline(trace, trace.requests[0])

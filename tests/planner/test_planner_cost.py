@@ -6,6 +6,7 @@ import pytest
 
 from foredraft.planner.calibration import CalibrationStore, calibrate, holds
 from foredraft.planner.cost import Calibration, CostModel
+from foredraft.testing import SimulatedClock
 
 MEASURED = Calibration((1, 2, 4, 8, 16), (0.020, 0.021, 0.022, 0.030, 0.060), 1e-6, 1e-7)
 
@@ -86,6 +87,19 @@ def test_a_disturbed_pass_is_left_out() -> None:
     found = calibrate(lambda num_tokens, context: next(times), rows=(1, 2), context=0)
     assert max(found.seconds) < 6.0
     assert found.seconds[0] == 0.01
+
+
+def test_of_two_passes_the_undisturbed_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: where there is no time for a third turn, a disturbed second one is what a pass is taken to cost."""
+    clock, times = SimulatedClock(), iter([0.1, 0.1, 0.1, 9.0])
+
+    def time_pass(num_tokens: int, context: int) -> float:
+        seconds = next(times)
+        clock.advance(seconds)
+        return seconds
+
+    monkeypatch.setattr("foredraft.planner.calibration.time.perf_counter", clock)
+    assert calibrate(time_pass, rows=(1, 2), context=0, budget_s=1.0).seconds == (0.1, 0.1)
 
 
 def test_attention_never_seems_to_cost_more_than_the_weights() -> None:
