@@ -106,6 +106,8 @@ def test_fields_of_a_later_version_are_left_out() -> None:
 
 
 WRONG_ROUNDS: list[tuple[dict[str, Any], str]] = [
+    ({"accepted": (0, 1)}, "accepted and rejected must be drafted nodes"),
+    ({"rejected": 0}, "accepted and rejected must be drafted nodes"),
     ({"parents": (-1, 0)}, "one parent"),
     ({"parents": (-1, 0, 5)}, "has parent 5"),
     ({"confidence": ()}, "as many entries"),
@@ -130,6 +132,7 @@ WRONG_ROUNDS: list[tuple[dict[str, Any], str]] = [
         ([to_json(HEADER), "[1]"], "kind"),
         ([to_json(HEADER), '{"kind": "end", "request": 1}'], "finish_reason is missing"),
         ([to_json(HEADER), to_json(ROUND).replace('"round": 0', '"round": "0"')], "round must be int"),
+        ([to_json(HEADER), to_json(ROUND).replace('"round": 0', '"round": false')], "round must be int"),
         ([to_json(HEADER), to_json(ROUND).replace("[2, 7, 8]", "[2, null, 8]")], "tokens must be int"),
         ([to_json(HEADER), '{"kind": []}'], "kind"),
         *(([to_json(HEADER), to_json(replace(ROUND, **wrong))], said) for wrong, said in WRONG_ROUNDS),

@@ -57,7 +57,12 @@ def test_nothing_where_nothing_was() -> None:
 
 def test_a_repeated_word_goes_on() -> None:
     """Kind: degenerate repetition, where n-grams always match and the match reaches the end of the text."""
-    for tokens, expected in [([5] * 48, [5]), ([1, 2] * 10, [1, 2]), ([1, 2, 3] * 20, [1, 2, 3])]:
+    for tokens, expected in [
+        ([5] * 48, [5]),
+        ([1, 2] * 10, [1, 2]),
+        ([1, 2, 3] * 20, [1, 2, 3]),
+        ([1, 2, 3] * 2, [1, 2, 3]),
+    ]:
         tree = draft(tokens, budget=7)
         assert tree.is_chain
         assert list(tree.tokens[1:]) == (expected * 7)[:7]

@@ -113,6 +113,7 @@ def test_what_was_saved_on_a_busy_machine_is_not_believed() -> None:
     found = calibrate(fake_pass, context=1000)
     assert holds(found, fake_pass, context=1000)
     assert holds(found, lambda num_tokens, context: 3.0 * fake_pass(num_tokens, context), context=1000)  # busy now
+    assert holds(found, lambda num_tokens, context: fake_pass(num_tokens, context) / 1.2, context=1000)  # not much less
     assert not holds(found, lambda num_tokens, context: fake_pass(num_tokens, context) / 2, context=1000)
     assert not holds(found, lambda num_tokens, context: fake_pass(1, context), context=1000)  # wide passes only
     assert not holds(found, lambda num_tokens, context: fake_pass(num_tokens, 0), context=4000)  # attention only
