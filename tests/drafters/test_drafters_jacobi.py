@@ -98,6 +98,27 @@ def test_trees_of_others_teach_too() -> None:
     assert all(0.0 <= c <= 1.0 for c in drafter.propose([view], budgets(8))[0].confidence)
 
 
+def test_a_proposal_is_counted_once() -> None:
+    """Kind: a round that it was not asked in is held against the proposal before."""
+    view, drafter = View([1, 2]), JacobiDrafter(ReferenceKernels())
+    [tree] = drafter.propose([view], budgets(4))
+    drafter.observe([view], [verified(view, tree)])
+    counted = dict(drafter._cases)
+    drafter.observe([view], [verified(view, DraftTree.chain(view.tokens[-1], (5, 6)))])
+    assert drafter._cases == counted
+
+
+def test_guesses_that_were_not_verified_stay_at_their_places() -> None:
+    view = View(list(range(1, 21)), num_prompt_tokens=20)
+    drafter = JacobiDrafter(ReferenceKernels())
+    drafter.propose([view], budgets(4))
+    before = list(drafter._ahead[view.id].guesses)
+    assert len(set(before)) == WINDOW
+    right = MODEL.next_token(view.tokens, view.params)
+    drafter.observe([view], [verified(view, DraftTree.chain(20, ((right + 1) % V, 7, 9)))])
+    assert drafter._ahead[view.id].guesses[3:7] == before[4:8]  # behind the token emitted and three new guesses
+
+
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jacobi, "MAX_KEYS", 10)
     view, drafter = View([1, 2]), JacobiDrafter(ReferenceKernels())

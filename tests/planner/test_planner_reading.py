@@ -49,6 +49,21 @@ def test_a_model_that_turns_out_useless_is_left_again() -> None:
     assert sum(one.times.total for one in rounds) <= 1.03 * 400 * 1.05 + reading_s
 
 
+def test_nothing_is_kept_of_an_answer_that_ended() -> None:
+    """Kind: a planner that serves for months grows with every request."""
+    clock, text = SimulatedClock(), [place % 97 for place in range(60)]
+    drafter = SyntheticDrafter(text, 0.9, step_s=lambda num: 0.1, clock=clock, name="model")
+    planner = AutoPlanner(
+        [drafter], CostModel(TILES), {"model": StepCosts(Calibration((1,), (0.1,)))}, clock=clock, learned=KNOWN
+    )
+    simulate([KnownRequest(777, [1, *text], 1)], planner, CostModel(TILES).seconds, clock)
+    assert drafter.num_calls
+    for part in (planner, planner._costly):
+        for name, kept in vars(part).items():
+            keys = kept if isinstance(kept, dict | set) else ()
+            assert not [key for key in keys if key == 777 or (isinstance(key, tuple) and 777 in key)], name
+
+
 class Silent(SyntheticDrafter):
     """Takes the time of a step, and has nothing to propose."""
 
