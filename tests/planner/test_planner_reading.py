@@ -49,6 +49,24 @@ def test_a_model_that_turns_out_useless_is_left_again() -> None:
     assert sum(one.times.total for one in rounds) <= 1.03 * 400 * 1.05 + reading_s
 
 
+def test_of_two_models_the_one_that_need_not_read_is_asked() -> None:
+    clock, text = SimulatedClock(), [place % 97 for place in range(100)]
+    first, second = (
+        SyntheticDrafter(text, 0.9, step_s=lambda num: 0.1, read_s=read_s, clock=clock, name=name)
+        for name, read_s in (("reads", READ_S), ("model", 0.0))
+    )
+    steps = {
+        "reads": StepCosts(Calibration((1, 64), (0.1, 64 * READ_S))),
+        "model": StepCosts(Calibration((1, 64), (0.1, 0.1))),
+    }
+    known = {name: KNOWN["model"] for name in steps}
+    planner = AutoPlanner([first, second], CostModel(TILES), steps, clock=clock, learned=known)
+    request = KnownRequest(0, [*PROMPT, *text], len(PROMPT))
+    simulate([request], planner, CostModel(TILES).seconds, clock)
+    assert second.num_calls > 10
+    assert first.num_calls == 0
+
+
 def test_nothing_is_kept_of_an_answer_that_ended() -> None:
     """Kind: a planner that serves for months grows with every request."""
     clock, text = SimulatedClock(), [place % 97 for place in range(60)]
