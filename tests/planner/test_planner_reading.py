@@ -59,12 +59,21 @@ def test_of_two_models_the_one_that_need_not_read_is_asked() -> None:
         "reads": StepCosts(Calibration((1, 64), (0.1, 64 * READ_S))),
         "model": StepCosts(Calibration((1, 64), (0.1, 0.1))),
     }
-    known = {name: KNOWN["model"] for name in steps}
+    known = dict.fromkeys(steps, KNOWN["model"])
     planner = AutoPlanner([first, second], CostModel(TILES), steps, clock=clock, learned=known)
     request = KnownRequest(0, [*PROMPT, *text], len(PROMPT))
     simulate([request], planner, CostModel(TILES).seconds, clock)
     assert second.num_calls > 10
     assert first.num_calls == 0
+
+
+def test_an_answer_is_expected_to_be_as_long_as_those_before() -> None:
+    clock = SimulatedClock()
+    drafter = SyntheticDrafter([], 0.5, step_s=lambda num: STEP_S, clock=clock, name="model")
+    planner = AutoPlanner([drafter], CostModel(TILES), {"model": StepCosts(Calibration((1,), (STEP_S,)))}, clock=clock)
+    before = [KnownRequest(index, [1, *[2] * 400], 1) for index in range(10)]
+    simulate(before, planner, CostModel(TILES).seconds, clock)
+    assert 300 < planner._costly._rest(KnownRequest(99, [1, 2], 1)) <= 400
 
 
 def test_nothing_is_kept_of_an_answer_that_ended() -> None:
