@@ -1,8 +1,11 @@
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 from helpers.drafting import View, budgets
 from helpers.engines import native_kernels
 
+from foredraft.drafters import recycle
 from foredraft.drafters.base import Outcome
 from foredraft.drafters.recycle import (
     MAX_ROWS_READ,
@@ -135,3 +138,22 @@ def test_of_a_row_without_numbers_nothing_is_drafted() -> None:
     drafter.observe([view], [Outcome(DraftTree.chain(2), (), np.full((1, 9), np.nan, np.float32))])
     [tree] = drafter.propose([View([1, 2])], budgets(4))
     assert tree == DraftTree.chain(2)
+
+
+def test_a_second_candidate_comes_before_a_child_that_is_less_likely() -> None:
+    """Kind: what follows the first of two candidates crowds out the second."""
+    view, drafter, logits = View([9, 1]), RecycleDrafter(), np.full((2, 20), -9.0, np.float32)
+    logits[0, [2, 3]] = np.log([0.55, 0.3])  # after 1
+    logits[1, [4, 5]] = np.log([0.5, 0.45])  # after 2
+    tree = DraftTree.chain(1, (2,))
+    view.tokens.extend([2, 4])
+    drafter.observe([view], [Outcome(tree, (1,), logits)])
+    [drafted] = drafter.propose([View([9, 1])], budgets(3))
+    assert (drafted.tokens, drafted.parents) == ((1, 2, 3, 4), (-1, 0, 0, 1))
+
+
+def test_rows_that_were_written_again_are_the_last_to_go() -> None:
+    table: OrderedDict[int, tuple[tuple[int, ...], tuple[int, ...]]] = OrderedDict()
+    for token in (1, 2, 1, 3):
+        recycle._put(table, token, ((5,), (8,)), 2)
+    assert list(table) == [1, 3]
