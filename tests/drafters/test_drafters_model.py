@@ -244,6 +244,18 @@ def test_logits_that_are_not_numbers_end_the_drafts_of_one_request(
     for request_id in (1, 2, 3):
         drafter.forget(request_id)
     assert decoder.cache.pool.num_used == 0
+    assert not drafter._given_up
+
+
+def test_what_a_broken_model_has_read_is_not_found_again() -> None:
+    healthy, _ = table_decoder(MODEL)
+    decoder = CachedDecoder(healthy.config, Broken(MODEL), healthy.kernels)
+    drafter, view = ModelDrafter(decoder, vocab_size=V), View([*[1, 2] * 50, 7])
+    assert one(drafter, view, 3).num_draft_tokens == 0
+    drafter.forget(view.id)
+    sequence = decoder.cache.open(view.tokens)
+    assert len(sequence) == 0
+    sequence.close()
 
 
 def test_nothing_is_to_be_read_of_a_text_that_is_too_long() -> None:

@@ -240,6 +240,16 @@ def test_prompt_logprobs_are_there_whatever_is_cached() -> None:
     assert run(engine, [[3]], params)[0].prompt_logprobs.tokens == ()  # type: ignore[union-attr]
 
 
+def test_a_prompt_that_is_read_again_is_not_counted_twice() -> None:
+    decoder, _ = table_decoder(MODEL)
+    request = make_engine(decoder, tokenizer=TOKENIZER).prepare([1, 2, 3], SamplingParams(prompt_logprobs=0))
+    for _ in range(2):
+        request.start_reading()
+        request.see_prompt_logits(np.zeros((2, 9), np.float32))
+    assert request.prompt_logprobs is not None
+    assert [found.token_id for found in request.prompt_logprobs.tokens] == [2, 3]
+
+
 def test_several_answers_share_their_prompt() -> None:
     """Kind: n answers read the prompt n times, or share their noise."""
     prompt = [*range(40), *range(5)]

@@ -4,7 +4,7 @@ from foredraft.drafters import first_with_grammar
 from foredraft.drafters.first import FirstDrafter
 from foredraft.planner import FixedPlanner
 from foredraft.sampling import SamplingParams
-from foredraft.testing import OracleDrafter
+from foredraft.testing import OracleDrafter, SyntheticDrafter
 
 
 @dataclass
@@ -32,3 +32,9 @@ def test_a_drafter_that_has_given_up_says_so() -> None:
     assert planner.reason(0) == "asked for; a logit is not a number"
     among_others = FixedPlanner(first_with_grammar(FirstDrafter([OracleDrafter([1]), drafter])), 3)
     assert among_others.reason(0) == "asked for; a logit is not a number"
+
+
+def test_the_drafter_hears_that_a_request_has_ended() -> None:
+    drafter = SyntheticDrafter([1, 2, 3], 1.0)
+    FixedPlanner(drafter, 3).forget(5)
+    assert drafter.forgotten == [5]
