@@ -114,6 +114,11 @@ def test_time_is_that_of_passes_and_steps() -> None:
     assert found.tokens_per_s == pytest.approx(found.to_plain)
 
 
+def test_every_round_takes_its_overhead() -> None:
+    free, dear = (Replay(replace(RECORDED, overhead_s=seconds)).fixed("suffix", 2) for seconds in (0.0, 1.0))
+    assert 180 / dear.tokens_per_s == pytest.approx(180 / free.tokens_per_s + dear.num_rounds)
+
+
 def test_a_draft_model_reads_the_prompt_once() -> None:
     clock, steps = SimulatedClock(), StepCosts(COSTS["draft"])
     drafter = RecordedDrafter("draft", RECORDED, clock, steps)
