@@ -330,3 +330,13 @@ def steps_of_a_round(num_tokens: int) -> int:
 def test_a_round_does_as_much_in_a_long_text_as_in_a_short_one() -> None:
     """Kind: the search takes longer the longer the text is."""
     assert steps_of_a_round(50_000) < 1.5 * steps_of_a_round(5_000) + 200
+
+
+def test_a_text_that_was_dropped_can_be_kept_again() -> None:
+    """Kind: a text that was kept once is taken to be there for ever."""
+    shared, text = SharedTexts(64), list(range(20))
+    for tokens in (text, *(list(range(start, start + 20)) for start in (100, 200, 300))):
+        shared.add(tokens)
+    assert not shared.places(text[:10])
+    shared.add(text)
+    assert shared.places(text[:10])
