@@ -157,3 +157,16 @@ def test_rows_that_were_written_again_are_the_last_to_go() -> None:
     for token in (1, 2, 1, 3):
         recycle._put(table, token, ((5,), (8,)), 2)
     assert list(table) == [1, 3]
+
+
+def test_what_lies_deeper_is_learned_of_the_two_tokens_before_it() -> None:
+    """Kind: below the root, rows are judged by what followed other tokens."""
+    drafter, logits = RecycleDrafter(), np.full((1, 32), -9.0, np.float32)
+    logits[0, 4] = 5.0
+    drafter.observe([View([2, 3, 4])], [Outcome(DraftTree.chain(3), (), logits)])  # after 2 and 3 comes 4
+    [before] = drafter.propose([View([2, 3])], budgets(1))
+    broken = np.full((2, 32), np.nan, np.float32)  # of which nothing is written
+    drafter.observe([View([9, 2, 3, 4])], [Outcome(DraftTree.chain(2, (3,)), (1,), broken)])
+    [after] = drafter.propose([View([2, 3])], budgets(1))
+    assert before.tokens == after.tokens == (3, 4)
+    assert after.confidence[1] > before.confidence[1]
