@@ -142,3 +142,16 @@ def test_logits_that_are_not_numbers_are_no_guesses() -> None:
     view.tokens.append(9)
     drafter.observe([view], [Outcome(tree, (), logits)])
     assert drafter.propose([view], budgets(3))[0].num_draft_tokens == 3
+
+
+def test_an_answer_that_ends_within_a_draft_says_nothing_of_the_proposal() -> None:
+    """Kind: what was said before a draft is taken for what followed it."""
+    view, drafter = View([1, 2, 3]), JacobiDrafter(ReferenceKernels())
+    [tree] = drafter.propose([view], budgets(4))
+    counted = dict(drafter._cases)
+    chain = DraftTree.chain(3, (5, 6, 7))
+    view.tokens.extend([5, 6])  # where the answer ends, although all three were right
+    logits = MODEL.tree_logits(view.tokens[:3], chain)
+    drafter.observe([view], [Outcome(chain, (1, 2, 3), logits)])
+    assert tree.num_draft_tokens == 4
+    assert drafter._cases == counted
