@@ -300,3 +300,13 @@ def test_a_prefix_that_was_seen_before_is_drafted_for_as_well_as_the_first_time(
     [first], [second] = run(engine, [prompt], params), run(engine, [prompt], params)
     assert first.counts == second.counts
     assert first.counts.num_accepted_tokens > 20
+
+
+def test_a_text_whose_end_was_written_anew_is_read_as_it_is_now() -> None:
+    """Kind: a text of another vocabulary, whose last tokens change with what follows, is drafted on as it was."""
+    decoder, _ = table_decoder(MODEL)
+    drafter, view = ModelDrafter(decoder, vocab_size=V), View(list(range(20)))
+    one(drafter, view, 3)
+    view.tokens[-3:] = [30, 31]
+    assert drafter.num_unread(view) == 1
+    assert one(drafter, view, 3).tokens == (31, *MODEL.generate(view.tokens, view.params, 3))
