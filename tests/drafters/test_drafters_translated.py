@@ -14,7 +14,7 @@ from foredraft import LLM, SamplingParams
 from foredraft.drafters import DraftOptions, make_drafters
 from foredraft.drafters.base import Outcome, RequestView
 from foredraft.drafters.model import ModelDrafter
-from foredraft.drafters.translated import TranslatedDrafter, names_of_tokens
+from foredraft.drafters.translated import TranslatedDrafter, names_of_tokens, original
 from foredraft.models.load import load_decoder
 from foredraft.models.source import open_model
 from foredraft.text import Tokenizer, load_tokenizer
@@ -234,3 +234,20 @@ def test_a_permuted_vocabulary_is_translated(tmp_path: Path, monkeypatch: pytest
     [done] = run(make_engine(decoder, drafter), [tiny_tokenizer().encode(TEXT)], params)
     assert result(done) == result(run(make_engine(tiny_decoder()), [tiny_tokenizer().encode(TEXT)], params)[0])
     assert done.counts.num_draft_tokens > 0
+
+
+def test_a_request_is_seen_as_it_is_now(smollm2: Tokenizer) -> None:
+    """Kind: noise and options are those of the round in which a request was first seen."""
+    target = tiny_tokenizer()
+    seen: list[object] = []
+
+    class Looking(Saying):
+        def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+            seen.extend(map(original, requests))
+            return super().propose(requests, budgets)
+
+    drafter = TranslatedDrafter(Looking([]), target=target, own=smollm2)
+    views = [View(target.encode(text)) for text in ("a", "a b")]  # one request, in two rounds
+    for view in views:
+        propose(drafter, view, 2)
+    assert [one is other for one, other in zip(seen, views, strict=True)] == [True, True]
