@@ -1,6 +1,8 @@
 """The target with layers left out as its own drafter: which layers, what it shares, and that nothing is lost."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from helpers.engines import make_engine, native_kernels, result, run, table_deco
 from helpers.engines import tiny_tokenizer as tokenizer
 
 from foredraft import LLM, SamplingParams
-from foredraft.drafters import DraftOptions, make_drafters
+from foredraft.drafters import DraftOptions, make_drafters, skip
 from foredraft.drafters.model import ModelDrafter
 from foredraft.drafters.skip import SAMPLE, choose_layers, parse_layers
 from foredraft.errors import OptionError
@@ -119,3 +121,24 @@ def test_a_target_that_drafts_for_itself_is_loaded_once() -> None:
     [done] = run(make_engine(decoder, drafter, num_draft_tokens=3), [[1, 2, 3]], params)
     assert done.counts.num_accepted_tokens == done.counts.num_draft_tokens > 150
     assert result(done) == result(run(make_engine(tiny_decoder()), [[1, 2, 3]], params)[0])
+
+
+def test_the_layer_that_matters_most_is_the_first_to_be_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: the exchanges drop the layers that were well chosen."""
+    agreements = {(1,): 0.5, (1, 2): 0.6, (1, 2, 3): 0.7, (1, 2, 4): 1.0}
+    choices = np.arange(10)
+
+    class Part:
+        def __init__(self, kept: Sequence[int]) -> None:
+            self._agreement = agreements.get(tuple(sorted(set(range(8)) - set(kept))), 0.0)
+
+        def logits(self, tokens: Sequence[int]) -> np.ndarray:
+            rows, num_wrong = np.eye(10), round(10 * (1 - self._agreement))
+            rows[:num_wrong] = np.roll(rows[:num_wrong], 1, axis=1)
+            return rows
+
+    monkeypatch.setattr(skip, "_look", lambda *_: ([0.1 * layer for layer in range(8)], choices))
+    monkeypatch.setattr(skip, "load_part", lambda whole, kept: Part(kept))
+    monkeypatch.setattr(skip, "_cost", lambda *_: 0.5)
+    whole = SimpleNamespace(source=object(), config=SimpleNamespace(num_layers=8))
+    assert choose_layers(whole, [1, 2, 3], num_logits=1) == (1, 2, 4)  # type: ignore[arg-type]
