@@ -16,7 +16,15 @@ from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.costly import StepCosts
 from foredraft.round import RoundRequest
 from foredraft.sampling import SamplingParams
-from foredraft.testing import DistDrafter, OracleDrafter, TableModel, WrongDrafter
+from foredraft.testing import (
+    DistDrafter,
+    OracleDrafter,
+    ScriptedDrafter,
+    SimulatedClock,
+    SyntheticDrafter,
+    TableModel,
+    WrongDrafter,
+)
 from foredraft.tree import DraftTree
 from foredraft.verify import Verifier
 
@@ -174,3 +182,75 @@ def test_rows_are_charged_for_what_they_look_back_on() -> None:
         planner.observe([request], [Outcome(tree, (), np.zeros((tree.num_nodes, V)))], RoundTimes(0.0, 1.0, 0.0))
         lost.append(-planner._running[0].balance.saved_s / tree.num_draft_tokens)
     assert lost == pytest.approx([0.1 / 7 + 4 * 0.0005, 0.1 / 7 + 200 * 0.0005], rel=0.02)
+
+
+def planned(tokens: Sequence[int], *, request_id: int = 0, max_length: int = 250) -> RoundRequest:
+    """A request of which only the planner and its drafters hear."""
+    params = SamplingParams(seed=0)
+    return RoundRequest(request_id, list(tokens), len(tokens), params, max_length, None)  # type: ignore[arg-type]
+
+
+def test_the_time_of_drafting_is_expected_too() -> None:
+    """Kind: a round with a draft model is expected to take no longer than its pass."""
+    engine = engine_of([TableDrafter(5)], FLAT, 0.1)
+    run(engine, PROMPTS[:1], PARAMS[0])
+    planner = engine._planner
+    [tree] = planner.draft([planned([1, 2, 3], request_id=99)])
+    assert tree.num_draft_tokens > 0
+    drafting = planner.now - planner.started
+    expected = planner.expectation(99)
+    assert expected is not None
+    assert drafting > 0.1
+    assert expected.seconds == pytest.approx(drafting + CostModel(FLAT).seconds(tree.num_nodes), rel=0.01)
+
+
+def test_a_pass_is_judged_by_what_each_of_its_rows_looks_back_on() -> None:
+    """Kind: the rows of a short request count as if they stood behind a long neighbour's text."""
+    calibration = Calibration((1, 8, 16), (1.0, 1.1, 1.2), 0.0, 0.001)
+    planner = AutoPlanner([OracleDrafter({0: [1, 2, 3, 4], 1: []})], CostModel(calibration), {}, clock=lambda: 0.0)
+    requests = [planned(range(4)), planned(range(200), request_id=1)]
+    trees = planner.draft(requests)
+    rows = [tree.num_nodes for tree in trees]
+    assert rows[0] > 1
+    seconds = CostModel(calibration).seconds(sum(rows), rows[0] * 4 + rows[1] * 200, 204)
+    for request in requests:
+        request.tokens.append(9)
+    outcomes = [Outcome(tree, (), np.zeros((tree.num_nodes, V))) for tree in trees]
+    planner.observe(requests, outcomes, RoundTimes(0.0, seconds, 0.0))
+    assert planner._cost.seconds(1) == pytest.approx(1.0)  # it took what it was said to take
+
+
+def test_each_request_answers_for_its_own_draft() -> None:
+    """Kind: a neighbour that was not drafted for bears a part of the cost, or a token saves the pass of all."""
+    clock = SimulatedClock()
+    drafter = SyntheticDrafter([5] * 30, 1.0, step_s=lambda num: 0.1, clock=clock)
+    steps = {drafter.name: StepCosts(Calibration((1,), (0.1,)))}
+    planner = AutoPlanner([drafter], CostModel(FLAT), steps, clock=clock)
+    requests = [planned([1]), planned([1], request_id=1, max_length=2)]
+    trees = planner.draft(requests)
+    num_drafted = trees[0].num_draft_tokens
+    assert (num_drafted > 1, trees[1].num_draft_tokens) == (True, 0)
+    requests[0].tokens.extend([5] * (num_drafted + 1))
+    requests[1].tokens.append(5)
+    paths = [tuple(range(1, num_drafted + 1)), ()]
+    outcomes = [Outcome(tree, path, np.zeros((1, V))) for tree, path in zip(trees, paths, strict=True)]
+    planner.observe(requests, outcomes, RoundTimes(clock.now, 1.0, 0.0))
+    plain_s, pass_s = (CostModel(FLAT).seconds(rows) for rows in (2, 2 + num_drafted))
+    saved = [planner._running[request.id].balance.saved_s for request in requests]
+    assert saved == pytest.approx([num_drafted * plain_s / 2 - clock.now - (pass_s - plain_s), 0.0])
+
+
+def test_what_is_learned_of_sampled_text_is_kept_apart() -> None:
+    """Kind: drafts of sampled text, which are wrong more often, spoil what is known of greedy text."""
+    engine = engine_of([LookupDrafter()])
+    run(engine, PROMPTS[1:2], PARAMS[1])
+    learned = engine._planner.learned["lookup"]
+    assert (bool(learned.greedy), bool(learned.sampled)) == (False, True)
+    assert list(engine._planner.calibration_error) == ["lookup (sampled)"]
+
+
+def test_a_drafter_that_heeds_no_budget_is_cut() -> None:
+    """Kind: what goes beyond a request's last token is verified."""
+    planner = Simulated([ScriptedDrafter([[5] * 9], obey_budget=False)], FLAT, 0.0)
+    [tree] = planner.draft([planned([1, 2], max_length=5)])
+    assert tree.tokens == (2, 5, 5)
