@@ -88,3 +88,10 @@ def test_requests_compete_for_rows() -> None:
     assert [tree.tokens for tree in kept] == [(1, 2, 3), (5,)]
     capped = select([good, poor], chances, costs, rate=0.001, spent_s=0.0, max_nodes=1).trees
     assert [tree.tokens for tree in capped] == [(1, 2), (5,)]
+
+
+def test_what_is_kept_stands_in_the_order_of_the_tree() -> None:
+    """Kind: siblings that a drafter ranked are shown and tried in another order."""
+    tree = DraftTree((1, 2, 3, 4), (-1, 0, 0, 0), (1.0, 0.3, 0.5, 0.1))
+    [kept] = select([tree], [survivals(tree, tree.confidence)], costs, rate=0.01, spent_s=0.0, max_nodes=2).trees
+    assert kept == DraftTree((1, 2, 3), (-1, 0, 0), (1.0, 0.3, 0.5))
