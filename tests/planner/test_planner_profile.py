@@ -81,6 +81,12 @@ def test_old_counts_weigh_no_more_than_some() -> None:
     assert max(total for _, total in later.to_json()["all_depths"]) == pytest.approx(MOST_TAKEN_OVER)
 
 
+def test_shares_belong_to_their_kind_of_text() -> None:
+    """Kind: how often a draft model was right in greedy text is taken for how often it is in sampled text."""
+    assert Learned(greedy_share=(8.0, 9.0), sampled_share=(1.0, 5.0)).shares() == {True: (8.0, 9.0), False: (1.0, 5.0)}
+    assert Learned(sampled_share=(1.0, 5.0)).shares() == {False: (1.0, 5.0)}
+
+
 def test_calibrations_count_for_the_same_key_only() -> None:
     known = profile()
     key = {"threads": 2, "kernels": ("native", "avx2")}  # JSON makes lists of tuples
@@ -134,6 +140,7 @@ def dataclass_dict() -> dict[str, Any]:
         (("recommended", "num_draft_tokens"), "many"),
         (("learned",), None),
         (("learned", "free", "greedy_gain"), math.nan),
+        (("learned", "free", "sampled_gain"), math.inf),
         (("recommended", "draft"), "suffix"),
         *((("calibrations",), {"": {**CALIBRATION, **wrong}}) for wrong in WRONG_CALIBRATIONS),
     ],
