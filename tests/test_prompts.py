@@ -16,12 +16,14 @@ def test_prompts_from_files(tmp_path: Path) -> None:
         {"prompt": "a\nb", "more": 1},
         {"question_id": 7, "family": "code", "turns": ["b\u2028c", "d"]},
         {"category": "chat", "prompt": "e"},
+        {"category": "chat", "family": "prose", "prompt": "f"},
     ]
     objects.write_text("\n\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries), encoding="utf-8")
     assert read_prompts(objects) == [
         Prompt("prompts/1", "prompts", "a\nb"),
         Prompt("code/7", "code", "b\u2028c"),
         Prompt("chat/5", "chat", "e"),
+        Prompt("prose/7", "prose", "f"),
     ]
 
 
