@@ -99,3 +99,10 @@ def test_special_tokens_do_not_use_up_the_leading_space() -> None:
 def test_nothing_pushed_gives_nothing(smollm2: Tokenizer) -> None:
     assert Detokenizer(smollm2).finish() == ""
     assert smollm2.decode([]) == ""
+
+
+def test_a_space_that_is_no_part_of_a_word_stays() -> None:
+    """Kind: a space that the model wrote as a byte is taken for the one that the vocabulary puts before a text."""
+    tokenizer = _small("spm")
+    [word] = tokenizer.encode("ab", add_special=False)
+    assert tokenizer.decode([*_bytes_as_ids(tokenizer, b" "), word]) == "  ab"

@@ -12,6 +12,8 @@ from text_samples import small_metadata, tiny_bpe, tiny_spm
 from foredraft.errors import ModelFileError, UnsupportedModelError, UserError
 from foredraft.text import Tokenizer, tokenizer_from_gguf
 from foredraft.text.pretokenize import _FAMILY, pre_tokenizer
+from foredraft.text.special import find_ends
+from foredraft.text.vocabulary import TokenKind
 
 
 def test_smollm2_flags(smollm2: Tokenizer) -> None:
@@ -72,6 +74,51 @@ def test_byte_fallback() -> None:
     assert tokenizer.token_bytes(ids[1]) == b"\xe4"
     spelled = tokenizer.encode("<0x0A>", add_special=False)
     assert tokenizer.decode(spelled) == "<0x0A>"
+
+
+def test_text_that_spells_a_byte_token_stays_text() -> None:
+    """Kind: "<0x0A>" in a prompt becomes a line break where its pieces are tokens."""
+    metadata = tiny_spm(add_space_prefix=False)
+    pieces = ["<0", "<0x", "<0x0", "A>"]  # which the byte token could be put together from
+    for name, values in [("tokens", pieces), ("scores", [-1.0] * 4), ("token_type", [1] * 4)]:
+        metadata[f"tokenizer.ggml.{name}"] = [*metadata[f"tokenizer.ggml.{name}"], *values]
+    tokenizer = tokenizer_from_gguf(metadata)
+    ids = tokenizer.encode("<0x0A>", add_special=False)
+    assert [tokenizer.token_text(i) for i in ids] == ["<0x0", "A>"]
+
+
+def test_what_the_file_does_not_say_is_as_in_llama_cpp() -> None:
+    assert tokenizer_from_gguf(tiny_spm()).eos_id == 2
+    assert tokenizer_from_gguf(tiny_spm()).bos_id == 1
+    bare = {key: value for key, value in tiny_bpe().items() if not key.endswith("_token_id")}
+    assert (tokenizer_from_gguf(bare).bos_id, tokenizer_from_gguf(bare).eos_id) == (11, 11)
+    for pre, adds_bos in [("gpt-2", False), ("llama-bpe", True), ("qwen2", False)]:
+        assert tokenizer_from_gguf(tiny_bpe(pre=pre)).add_bos == adds_bos
+
+
+@pytest.mark.parametrize(
+    ("texts", "no_ends"),
+    [
+        (["<|end|>"], []),
+        (["<|end|>", "<|return|>", "<|call|>"], ["<|end|>"]),
+        (["<|end|>", "<|return|>"], []),
+        (["<|end|>", "<|flush|>", "<|calls|>"], ["<|end|>"]),
+        (["</s>", "<|tool_response>"], ["</s>"]),
+        (["</s>", "<eos>"], []),
+    ],
+)
+def test_what_ends_a_message_and_not_the_answer(texts: list[str], no_ends: list[str]) -> None:
+    """Kind: an answer of several messages ends after the first."""
+    ids = {text: place for place, text in enumerate(texts)}
+    ends = find_ends(ids, bytearray([TokenKind.CONTROL] * len(ids)), stated=[0])
+    assert ends == {ids[text] for text in texts if text not in no_ends}
+
+
+def test_what_the_file_names_for_filling_in_counts_instead_of_known_texts() -> None:
+    ids = {"a": 0, "<|fim_pad|>": 1}
+    kinds = bytearray([TokenKind.NORMAL] * 2)
+    assert find_ends(ids, kinds, stated=[], fill_in=(0, None, None)) == {0}
+    assert list(kinds) == [TokenKind.CONTROL, TokenKind.NORMAL]
 
 
 def test_half_a_surrogate_pair_is_refused(smollm2: Tokenizer) -> None:
