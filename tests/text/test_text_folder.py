@@ -132,14 +132,23 @@ def test_pieces_behind_a_special_token_get_no_second_space(tmp_path: Path) -> No
     assert pieces == parsed
 
 
-def test_added_tokens_that_swallow_spaces(tmp_path: Path) -> None:
+def test_pieces_leave_the_tokenizer_as_it_was(tmp_path: Path) -> None:
+    """Kind: after a chat, texts are encoded as if they went on."""
+    tokenizer = tokenizer_from_folder(_sentencepiece_folder(tmp_path, scheme="first"))
+    before = tokenizer.encode("ab")
+    tokenizer.encoder.encode_pieces([2, "ab"])
+    assert tokenizer.encode("ab") == before
+
+
+@pytest.mark.parametrize("side", ["lstrip", "rstrip"])
+def test_added_tokens_that_swallow_spaces(tmp_path: Path, side: str) -> None:
     folder = _sentencepiece_folder(tmp_path, scheme="never")
     state = json.loads((folder / "tokenizer.json").read_text())
-    state["added_tokens"][2]["rstrip"] = True
+    state["added_tokens"][2][side] = True
     (folder / "tokenizer.json").write_text(json.dumps(state))
     tokenizer = tokenizer_from_folder(folder)
-    parsed = tokenizer.encode("a</s>  b", parse_special=True)
-    assert tokenizer.encoder.encode_pieces([1, "a", 2, "  b"]) == parsed
+    parsed = tokenizer.encode("a  </s>  b", parse_special=True)
+    assert tokenizer.encoder.encode_pieces([1, "a  ", 2, "  b"]) == parsed
 
 
 def test_bos_from_the_configuration(tmp_path: Path) -> None:
@@ -157,6 +166,27 @@ def test_chat_template_file_wins(tmp_path: Path) -> None:
     folder = _sentencepiece_folder(tmp_path, scheme="never")
     (folder / "chat_template.jinja").write_text(CHATML)
     assert tokenizer_from_folder(folder).chat_template == CHATML
+
+
+def test_of_several_chat_templates_the_default_counts(tmp_path: Path) -> None:
+    """Kind: a conversation is written in the form that is meant for tools."""
+    folder = _sentencepiece_folder(tmp_path, scheme="never")
+    named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
+    for templates, expected in [(named, "plain"), (named[:1], "tools"), ([], None)]:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
+        assert tokenizer_from_folder(folder).chat_template == expected
+
+
+@pytest.mark.parametrize("name", ["generation_config", "config"])
+@pytest.mark.parametrize("stated", [0, [0, 1]])
+def test_ends_stand_in_any_of_the_files(tmp_path: Path, name: str, stated: int | list[int]) -> None:
+    """Kind: an end that is given as a number, or in the other file, is missed, and answers go on behind it."""
+    folder = _sentencepiece_folder(tmp_path, scheme="never")
+    (folder / "tokenizer_config.json").unlink()
+    (folder / f"{name}.json").write_text(json.dumps({"eos_token_id": stated}))
+    tokenizer = tokenizer_from_folder(folder)
+    assert tokenizer.eos_id == 0
+    assert tokenizer.eos_ids == {2, *(stated if isinstance(stated, list) else [stated])}  # 2: a known text
 
 
 def test_padded_table_is_no_difference(tmp_path: Path) -> None:
