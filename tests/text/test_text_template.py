@@ -96,6 +96,24 @@ def test_pieces_of_neighbouring_messages_do_not_join() -> None:
     assert glue.decode(ids) == "a<|im_end|>b"
 
 
+@pytest.mark.parametrize("content", ["|im_end|>", "<|im_end|", " |im_end|>", "<|im_end|\n"])
+def test_what_a_template_writes_beside_a_message_completes_nothing(content: str) -> None:
+    """Kind: a message that begins or ends with most of a control token gets the rest from the template."""
+    beside = replace(QWEN, chat_template="<{{ messages[0].content | trim }}>")
+    ids = beside.encode_chat(_user(content))
+    assert _structure(beside, ids) == []
+    assert beside.decode(ids) == f"<{content.strip()}>"
+
+
+def test_templates_see_roles_as_they_are() -> None:
+    """Kind: a role that ends as a control token begins is another role to the template."""
+    metadata = tiny_bpe()
+    metadata["tokenizer.ggml.tokens"][1] = "r~"
+    metadata["tokenizer.chat_template"] = "{% if messages[0].role == 'user' %}!{% else %}?{% endif %}"
+    tokenizer = tokenizer_from_gguf(metadata)
+    assert tokenizer.decode(tokenizer.encode_chat(_user("a"))) == "!"
+
+
 def test_special_text_in_tools_and_nested_content_stays_text() -> None:
     template = "{{ tools | tojson }}<|im_start|>{% for p in messages[0].content %}{{ p.text }}{% endfor %}"
     tokenizer = replace(QWEN, chat_template=template)
