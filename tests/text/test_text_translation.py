@@ -71,6 +71,25 @@ def test_nothing_is_put_before_a_continuation() -> None:
     assert bytes_of(tokenizer, encoder.encode(b"a", at_start=True)) == b" a"
 
 
+def test_one_space_is_put_before_a_text_that_is_broken_inside() -> None:
+    """Kind: behind bytes that form no character a text begins anew, with a space."""
+    tokenizer = tokenizer_from_gguf(tiny_spm())
+    ids = ContinuingEncoder(tokenizer).encode(b"ab\xffab", at_start=True)
+    assert bytes_of(tokenizer, ids) == b" ab\xffab"
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_what_is_settled_behind_a_space_of_the_vocabulary_is_cut_at_words(smollm2: Tokenizer, step: int) -> None:
+    """Kind: where the vocabulary puts a space before a text, the text is cut wherever it happens to end."""
+    own, text = tokenizer_from_gguf(tiny_spm()), "abc ab bc cab abcd " * 40
+    tokens = smollm2.encode(text, add_special=False)
+    growing = GrowingTranslation(smollm2, own)
+    for end in range(step, len(tokens) + step, step):
+        growing.follow(tokens[:end])
+    assert growing.tokens == own.encode(text)
+    assert len(growing._tail) < 300
+
+
 def test_bytes_without_a_token_are_left_out() -> None:
     tokenizer = tokenizer_from_gguf(tiny_bpe())
     encoder = ContinuingEncoder(tokenizer)
