@@ -3,6 +3,7 @@
 from text_samples import small_metadata, tiny_bpe, tiny_spm
 
 from foredraft.text import first_difference, tokenizer_from_gguf
+from foredraft.text.vocabulary import TokenKind, Vocabulary
 
 
 def test_padding_is_no_difference() -> None:
@@ -43,3 +44,19 @@ def test_equal_texts_with_different_meanings_differ() -> None:
     }
     spm["tokenizer.ggml.scores"] = [0.0] * 60
     assert first_difference(tokenizer_from_gguf(bpe), tokenizer_from_gguf(spm)) == (30, "Ġ", "Ġ")
+
+
+def test_names_of_placeholders_are_no_difference() -> None:
+    """Kind: a hole among the tokens that one file calls otherwise makes two equal vocabularies differ."""
+    one, other = tiny_bpe(60, 60), tiny_bpe(60, 60)
+    for metadata, name in [(one, "[PAD30]"), (other, "")]:
+        metadata["tokenizer.ggml.tokens"][30] = name
+    target, drafter = tokenizer_from_gguf(one), tokenizer_from_gguf(other)
+    assert first_difference(target, drafter) is None
+    assert target.fingerprint() == drafter.fingerprint()
+
+
+def test_tokens_without_a_text_only_fill_the_table_up() -> None:
+    vocabulary = Vocabulary(["a", ""], bytes([TokenKind.NORMAL] * 2), "byte_level")
+    assert vocabulary.is_placeholder(1)
+    assert vocabulary.num_real == 1
