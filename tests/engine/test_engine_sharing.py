@@ -4,16 +4,17 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.engines import make_engine, output, run, submit, table_decoder
 from helpers.two_models import EXPECTED, MODEL, PARAMS, PROMPTS, check_usable, engine_with_models
 
 from foredraft.drafters.base import Outcome, RequestView
 from foredraft.drafters.none import NoDrafter
-from foredraft.engine import Completion, Request, stream_of
+from foredraft.engine import Chunk, Completion, Request, stream_of
 from foredraft.errors import ForedraftError
 from foredraft.sampling import SamplingParams
-from foredraft.testing import DistDrafter
+from foredraft.testing import DistDrafter, TableModel
 from foredraft.tree import DraftTree
 
 
@@ -124,6 +125,39 @@ def test_requests_are_given_back_though_the_end_of_one_fails() -> None:
     with pytest.raises(ForedraftError, match="never"):
         stream.close()
     assert not engine.has_work
+    assert decoder.cache.pool.num_used == 0
+
+
+def test_a_later_answer_of_a_stream_may_end_first() -> None:
+    """Kind: the answer that goes on is taken out of the stream instead of the one that has ended."""
+    decoder, _ = table_decoder(MODEL)
+    engine = make_engine(decoder)
+    params = [SamplingParams(max_tokens=num, ignore_eos=True) for num in (12, 3)]
+    requests = [engine.prepare(PROMPTS[1], own) for own in params]
+    done = requests[0].completion
+    chunks = list(stream_of(engine, requests, lambda: done(methods=["none"], load_s=0.0)))
+    for index, request in enumerate(requests):
+        token_ids = [token for chunk in chunks if chunk.index == index for token in chunk.token_ids]
+        assert token_ids == output(request)
+        assert len(token_ids) == (12, 3)[index]
+    assert [chunk.completion is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+
+
+def test_a_stream_ends_as_soon_as_one_of_its_answers_fails() -> None:
+    """Kind: the error of one answer is told only when the others have come to their ends."""
+
+    class Partly(TableModel):
+        def logits(self, tokens: Sequence[int]) -> np.ndarray:
+            row = super().logits(tokens)
+            return np.full_like(row, np.nan) if tokens[-1] == 5 else row
+
+    decoder, _ = table_decoder(Partly(1, 20, seed=2, one_hot=True))
+    engine = make_engine(decoder)
+    requests = [engine.prepare(prompt, SamplingParams(max_tokens=20, ignore_eos=True)) for prompt in ([1, 2], [1, 5])]
+    chunks: list[Chunk] = []
+    with pytest.raises(ForedraftError, match="not a number"):
+        chunks.extend(stream_of(engine, requests, lambda: pytest.fail("not complete")))
+    assert 0 < sum(len(chunk.token_ids) for chunk in chunks) < 5
     assert decoder.cache.pool.num_used == 0
 
 
