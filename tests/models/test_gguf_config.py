@@ -107,6 +107,13 @@ def test_rope_scaling(tmp_path: Path, key: str, value: object, scaling: tuple[st
     assert (rope.scaling, rope.factor) == scaling
 
 
+def test_a_factor_without_scaling_does_not_count(tmp_path: Path) -> None:
+    """Kind: positions are stretched by a factor that the file says is not to be used."""
+    scaling = {"rope_type": "linear", "factor": 4.0}
+    rope = with_key(tmp_path, TinyModel(rope_scaling=scaling), "rope.scaling.type", "none").rope
+    assert (rope.scaling, rope.factor) == ("none", 1.0)
+
+
 def test_yarn(tmp_path: Path) -> None:
     scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
     rope = with_key(tmp_path, TinyModel(rope_scaling=scaling), "rope.scaling.attn_factor", 2.0).rope
