@@ -8,7 +8,7 @@ from helpers.engines import make_engine, output, result, run, submit, table_deco
 
 from foredraft.drafters.base import Drafter
 from foredraft.drafters.lookup import LookupDrafter
-from foredraft.engine import Request, completion_of
+from foredraft.engine import Request, completion_of, requests_for
 from foredraft.errors import ForedraftError, OptionError
 from foredraft.sampling import ProcessorFactory, SamplingParams, pick
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
@@ -278,6 +278,25 @@ def test_several_answers_share_their_prompt() -> None:
     assert spec.num_emitted_tokens == spec.num_accepted_tokens + spec.num_rounds  # no answer ended in a draft
     assert sum(spec.accepted_per_position) == spec.num_accepted_tokens
     assert decoder.cache.pool.num_used == 0
+
+
+def test_unseeded_answers_to_one_prompt_share_a_seed() -> None:
+    """Kind: answers that were given together cannot be asked for again, since each drew a seed of its own."""
+    engine = make_engine(table_decoder(MODEL)[0], tokenizer=TOKENIZER)
+    asked = [requests_for(engine, PROMPT, SamplingParams(temperature=1.0, n=3)) for _ in range(2)]
+    seeds = [{request.params.seed for request in requests} for requests in asked]
+    assert [len(own) for own in seeds] == [1, 1]
+    assert seeds[0] != seeds[1]
+
+
+def test_times_of_several_answers_are_those_of_all() -> None:
+    """Kind: the time of decoding is that of the answer that began last, and prompts that were read do not count."""
+    decoder, _ = table_decoder(MODEL)
+    requests = run(make_engine(decoder), [PROMPT] * 2, SamplingParams(max_tokens=2, ignore_eos=True))
+    for request, prefill_s, started, ended in zip(requests, (1.0, 2.0), (5.0, 7.0), (9.0, 8.0), strict=True):
+        request.prefill_s, request.decode_started, request.decode_ended = prefill_s, started, ended
+    timings = completion_of(requests, methods=["none"], load_s=0.0).timings
+    assert (timings.prefill_s, timings.decode_s) == (3.0, 4.0)
 
 
 def test_the_best_answers_come_first() -> None:
