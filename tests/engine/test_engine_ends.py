@@ -1,13 +1,14 @@
 """Where a request ends, and what is counted on the way."""
 
 import json
+import math
 from collections.abc import Sequence
 
 import pytest
 from helpers.engines import make_engine, output, result, run, submit, table_decoder, tiny_tokenizer
 
 from foredraft.drafters.lookup import LookupDrafter
-from foredraft.engine import Completion, Request
+from foredraft.engine import Choice, Completion, Request
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
 from foredraft.text import Detokenizer
@@ -200,6 +201,12 @@ def test_the_json_object() -> None:
     assert found["token_ids"] == SAID[:6]
     assert found["speculation"]["lossless"] is True
     assert found["timings"]["load_s"] == 1.5
+
+
+def test_impossible_answers_can_be_written_as_json() -> None:
+    """Kind: a probability of 0 is written as -Infinity, which is no JSON."""
+    choice = Choice(index=0, text="", token_ids=(), finish_reason="stop", cumulative_logprob=-math.inf)
+    assert json.loads(json.dumps(choice.to_json_dict(), allow_nan=False))["cumulative_logprob"] == -9999.0
 
 
 def test_rates_are_about_what_was_computed() -> None:
