@@ -8,7 +8,7 @@ from helpers.engines import make_engine, output, result, run, submit, table_deco
 
 from foredraft.drafters.base import Drafter
 from foredraft.drafters.lookup import LookupDrafter
-from foredraft.engine import Request, completion_of, requests_for
+from foredraft.engine import Request, completion_of, requests_for, run_to_the_end
 from foredraft.errors import ForedraftError, OptionError
 from foredraft.sampling import ProcessorFactory, SamplingParams, pick
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
@@ -299,8 +299,22 @@ def test_times_of_several_answers_are_those_of_all() -> None:
     assert (timings.prefill_s, timings.decode_s) == (3.0, 4.0)
 
 
-def test_the_best_answers_come_first() -> None:
-    params = SamplingParams(max_tokens=6, temperature=1.5, seed=8, n=2, best_of=6, ignore_eos=True)
+def test_one_of_several_answers_looks_at_the_prompt_for_all() -> None:
+    """Kind: each answer reads the whole prompt once more for log-probabilities that are there already."""
+    engine = make_engine(table_decoder(MODEL)[0], tokenizer=TOKENIZER)
+    prompt = [*range(40), *range(5)]
+    params = SamplingParams(max_tokens=2, temperature=1.0, n=3, prompt_logprobs=0, ignore_eos=True)
+    requests = requests_for(engine, prompt, params)
+    run_to_the_end(engine, requests)
+    assert [request.num_cached_prompt_tokens for request in requests] == [0, 32, 32]
+    done = completion_of(requests, methods=["none"], load_s=0.0)
+    assert done.prompt_logprobs is not None
+    assert [found.token_id for found in done.prompt_logprobs.tokens] == prompt[1:]
+
+
+@pytest.mark.parametrize("num", [1, 2])
+def test_the_best_answers_come_first(num: int) -> None:
+    params = SamplingParams(max_tokens=6, temperature=1.5, seed=8, n=num, best_of=6, ignore_eos=True)
     decoder, _ = table_decoder(MODEL)
     engine = make_engine(decoder, tokenizer=TOKENIZER)
     requests = [submit_choice(engine, params, choice) for choice in range(6)]
@@ -314,11 +328,16 @@ def test_the_best_answers_come_first() -> None:
         return sum(np.log(MODEL.probs(tokens[:i], SamplingParams(temperature=1.0))[tokens[i]]) for i in places)
 
     ranked = sorted((output(request) for request in requests), key=log_probability, reverse=True)
-    assert [list(choice.token_ids) for choice in done.choices] == ranked[:2]
-    assert [choice.index for choice in done.choices] == [0, 1]
+    assert [list(choice.token_ids) for choice in done.choices] == ranked[:num]
+    assert [choice.index for choice in done.choices] == list(range(num))
     assert done.logprobs is None  # not asked for
     assert done.cumulative_logprob == pytest.approx(log_probability(ranked[0]))
     assert done.usage.completion_tokens == 36
+
+
+def test_sums_that_nobody_needs_are_not_there() -> None:
+    """Kind: every answer of several pays for log-probabilities that nobody asked for."""
+    assert answered(SamplingParams(max_tokens=2, temperature=1.0, n=2)).cumulative_logprob is None
 
 
 def submit_choice(engine: object, params: SamplingParams, choice: int) -> Request:
