@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from helpers.engines import make_engine, output, result, run, submit, table_decoder, tiny_tokenizer
@@ -223,6 +224,16 @@ def test_rates_are_about_what_was_computed() -> None:
     assert one.prompt_tokens_per_s is None
     assert one.tokens_per_s is not None
     assert one.tokens_per_s > 0
+
+
+def test_an_answer_keeps_its_first_space() -> None:
+    """Kind: a vocabulary that puts a space before a text takes it from the answer, which goes on behind a prompt."""
+    tokenizer = replace(tiny_tokenizer(end_ids=()), space_prefix=True)
+    word = next(token for token in range(tokenizer.vocab_size) if tokenizer.token_bytes(token) == b" a")
+    decoder, _ = table_decoder(TableModel(1, tokenizer.vocab_size))
+    params = SamplingParams(max_tokens=2, logit_bias={word: 100})
+    [request] = run(make_engine(decoder, tokenizer=tokenizer), [PROMPT], params)
+    assert completion(request).text == " a a"
 
 
 # --- seeds ----------------------------------------------------------------------------------------------------------
