@@ -55,6 +55,14 @@ def test_user_defined_tokens_are_matched_always_and_control_tokens_on_request() 
     assert tokenizer.decode([ids["<|im_end|>"]], skip_special=False) == "<|im_end|>"
 
 
+def test_of_special_tokens_that_begin_alike_the_longest_is_found() -> None:
+    metadata = tiny_bpe()
+    metadata["tokenizer.ggml.tokens"][1:3] = ["~~", "~~~"]
+    tokenizer = tokenizer_from_gguf(metadata)
+    assert tokenizer.encode("~~~~~", parse_special=True) == [2, 1]
+    assert tokenizer.encode("!~~~", parse_special=True)[1:] == [2]
+
+
 def test_llama2_style_space_prefix_comes_and_goes() -> None:
     tokenizer = tokenizer_from_gguf(tiny_spm())
     assert tokenizer.add_bos

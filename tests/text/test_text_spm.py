@@ -40,3 +40,10 @@ def test_heap_equals_the_slow_loop(scores: dict[str, float], text: str) -> None:
 def test_characters_without_bytes_become_the_unknown_token() -> None:
     assert SpmEncoder({"a": 0}, [0.0], [None] * 256, 7).encode("aéa") == [0, 7, 0]
     assert SpmEncoder({"a": 0}, [0.0], [None] * 256, None).encode("aéa") == [0, 0]
+
+
+def test_a_pair_that_arises_waits_for_better_ones() -> None:
+    """Kind: a token once begun is grown, whatever the scores of other pairs say."""
+    scores = {"ab": -1.0, "cd": -2.0, "abc": -3.0}
+    encoder = SpmEncoder({piece: i for i, piece in enumerate(scores)}, list(scores.values()), BYTE_IDS, None)
+    assert encoder.encode("abcd") == [0, 1]
