@@ -128,6 +128,21 @@ def test_requests_are_given_back_though_the_end_of_one_fails() -> None:
     assert decoder.cache.pool.num_used == 0
 
 
+def test_no_more_requests_share_a_round_than_may() -> None:
+    """Kind: a crowd of requests takes all memory at once; or one that waited is forgotten."""
+    sizes = []
+
+    class Counting(NoDrafter):
+        def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
+            sizes.append(len(requests))
+
+    decoder, _ = table_decoder(MODEL)
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    done = run(make_engine(decoder, Counting(), max_running=2), [PROMPTS[0]] * 5, params)
+    assert {tuple(output(request)) for request in done} == {tuple(MODEL.generate(PROMPTS[0], params, 4))}
+    assert max(sizes) == 2
+
+
 def test_a_later_answer_of_a_stream_may_end_first() -> None:
     """Kind: the answer that goes on is taken out of the stream instead of the one that has ended."""
     decoder, _ = table_decoder(MODEL)
