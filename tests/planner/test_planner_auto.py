@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from helpers.engines import output, result, run, submit, table_decoder, tiny_tokenizer
 
-from foredraft.drafters.base import Drafter, Outcome
+from foredraft.drafters.base import Drafter, Outcome, RequestView
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
 from foredraft.engine import Engine
 from foredraft.errors import ForedraftError
 from foredraft.planner import AutoPlanner, Planned, RoundTimes
+from foredraft.planner.auto import MAX_FREE_NODES
 from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.costly import StepCosts
 from foredraft.round import RoundRequest
@@ -25,7 +26,7 @@ from foredraft.testing import (
     TableModel,
     WrongDrafter,
 )
-from foredraft.tree import DraftTree
+from foredraft.tree import Budget, DraftTree
 from foredraft.verify import Verifier
 
 V = 40
@@ -246,6 +247,7 @@ def test_what_is_learned_of_sampled_text_is_kept_apart() -> None:
     run(engine, PROMPTS[1:2], PARAMS[1])
     learned = engine._planner.learned["lookup"]
     assert (bool(learned.greedy), bool(learned.sampled)) == (False, True)
+    assert learned.sampled_share == (0.0, 0.0)  # which only drafters with models of their own have
     assert list(engine._planner.calibration_error) == ["lookup (sampled)"]
 
 
@@ -254,3 +256,26 @@ def test_a_drafter_that_heeds_no_budget_is_cut() -> None:
     planner = Simulated([ScriptedDrafter([[5] * 9], obey_budget=False)], FLAT, 0.0)
     [tree] = planner.draft([planned([1, 2], max_length=5)])
     assert tree.tokens == (2, 5, 5)
+
+
+def test_nobody_is_asked_where_nothing_fits() -> None:
+    """Kind: the last round of an answer, which can use no draft, waits for drafters."""
+    drafter = ScriptedDrafter([[5] * 9])
+    planner = Simulated([drafter], FLAT, 0.0)
+    [tree] = planner.draft([planned([1, 2], max_length=3)])
+    assert (tree.num_draft_tokens, drafter.num_calls) == (0, 0)
+    planner.draft([planned([1, 2], max_length=4)])
+    assert drafter.num_calls == 1
+
+
+def test_free_drafters_are_asked_for_what_may_pay() -> None:
+    """Kind: a drafter grows a tree as large as the rest of the answer, of which a few nodes are used."""
+    asked: list[int] = []
+
+    class Asked(LookupDrafter):
+        def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+            asked.extend(budget.num_tokens for budget in budgets)
+            return super().propose(requests, budgets)
+
+    Simulated([Asked()], FLAT, 0.0).draft([planned([1, 2]), planned([1, 2], request_id=1, max_length=5)])
+    assert asked == [MAX_FREE_NODES, 2]
