@@ -152,6 +152,18 @@ def test_a_file_that_is_none_is_refused_with_a_reason(tmp_path: Path, path: tupl
         Profile.read(file)
 
 
+def test_what_a_profile_lacks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text('{"format": 1, "model": "m"}')
+    with pytest.raises(ProfileError, match="'recommended' is missing"):
+        Profile.read(tmp_path / "p.json")
+
+
+def test_that_no_length_is_recommended_comes_back(tmp_path: Path) -> None:
+    """Kind: a length that the planner is to choose is read as a length of 0."""
+    replace(profile(), recommended=Recommended()).write(tmp_path / "p.json")
+    assert Profile.read(tmp_path / "p.json").recommended == Recommended()
+
+
 def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="cannot read the profile"):
         Profile.read(tmp_path / "none.json")
