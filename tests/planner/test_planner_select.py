@@ -41,6 +41,11 @@ def test_what_was_spent_is_spent() -> None:
     assert chosen(chain, spent=1000.0) is chain
 
 
+def test_what_gains_nothing_is_not_verified() -> None:
+    """Kind: where rows cost nothing, nodes without a chance are verified too."""
+    assert chosen(DraftTree.chain(1, (2, 3), (0.5, 0.0)), verify=lambda rows: 20.0).tokens == (1, 2)
+
+
 def test_siblings_share_one_certainty() -> None:
     tree = DraftTree((1, 2, 3, 4), (-1, 0, 0, 1), (1.0, 0.8, 0.8, 0.5))
     assert survivals(tree, tree.confidence) == pytest.approx([1.0, 0.5, 0.5, 0.25])
