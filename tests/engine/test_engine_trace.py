@@ -14,6 +14,7 @@ from foredraft.errors import ForedraftError
 from foredraft.planner import FixedPlanner
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
+from foredraft.text.vocabulary import Vocabulary
 from foredraft.trace import Expectation, Record, RequestEnd, RequestStart, RoundRecord, Trace
 from foredraft.verify import Verifier
 
@@ -206,3 +207,26 @@ def test_of_several_drafters_the_one_that_proposed_is_named() -> None:
     sources = [record.sources[1:] for record in trace.requests[0].rounds]
     assert sources[0] == ("scripted",)
     assert set(sources[1]) == {"wrong"}
+
+
+def test_tokens_are_shown_as_what_they_are() -> None:
+    """Kind: control tokens of a prompt are left out, and a part of a character hides the letters beside it."""
+    tokenizer = tiny_tokenizer()
+    control = min(tokenizer.special_ids)
+    [letter] = tokenizer.encode("b", add_special=False)
+    tokens = list(tokenizer.vocabulary.tokens)
+    tokens[letter] = "b\u00e2"  # the byte-level alphabet's sign for the byte 0xE2
+    vocabulary = Vocabulary(tokens, tokenizer.vocabulary.kinds, tokenizer.vocabulary.style)
+    decoder, _ = table_decoder(TableModel(1, tokenizer.vocab_size))
+    engine = Engine(
+        Verifier(decoder, tokenizer.vocab_size),
+        FixedPlanner(ScriptedDrafter([]), 1),
+        replace(tokenizer, vocabulary=vocabulary),
+        context_length=64,
+        trace=(trace := Trace()),
+    )
+    run(engine, [[control, letter]], SamplingParams(max_tokens=1))
+    [request] = trace.requests.values()
+    assert request.start is not None
+    assert request.start.prompt.startswith(tokenizer.token_text(control))
+    assert request.rounds[0].texts == ("b<0xE2>",)
