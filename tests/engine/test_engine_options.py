@@ -338,6 +338,8 @@ def test_the_best_answers_come_first(num: int) -> None:
 def test_sums_that_nobody_needs_are_not_there() -> None:
     """Kind: every answer of several pays for log-probabilities that nobody asked for."""
     assert answered(SamplingParams(max_tokens=2, temperature=1.0, n=2)).cumulative_logprob is None
+    best = answered(SamplingParams(max_tokens=2, temperature=1.0, best_of=2))
+    assert (best.cumulative_logprob is None, best.logprobs_of_last(2)) == (False, ())
 
 
 def submit_choice(engine: object, params: SamplingParams, choice: int) -> Request:
