@@ -234,6 +234,8 @@ def test_an_answer_keeps_its_first_space() -> None:
     params = SamplingParams(max_tokens=2, logit_bias={word: 100})
     [request] = run(make_engine(decoder, tokenizer=tokenizer), [PROMPT], params)
     assert completion(request).text == " a a"
+    [request] = run(make_engine(decoder, tokenizer=tokenizer), [[word, word]], replace(params, echo=True))
+    assert completion(request).text == "a a a a"  # a prompt, however, begins a text
 
 
 # --- seeds ----------------------------------------------------------------------------------------------------------
