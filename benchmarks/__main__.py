@@ -5,7 +5,7 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,12 +154,23 @@ def peer_answer(
     draft = None if options.draft is None else built_in_path(options.draft)
     log = options.records.with_suffix(".llama-server.log")
     server = stack.enter_context(Server(peer, mode, draft=draft, context=options.context_length, log=log))
-    return functools.partial(ask, server.chat, options.max_tokens)
+    return functools.partial(ask, functools.partial(at_once, server.chat), options.max_tokens)
 
 
-def ask(answer: Any, max_tokens: int, text: str, temperature: float, seed: int | None) -> dict[str, Any]:
+def ask(
+    answer: Any, max_tokens: int, text: str, temperature: float, seed: int | None
+) -> Generator[int, None, dict[str, Any]]:
     """Bring an engine's own signature into the one that is measured."""
-    result: dict[str, Any] = answer(text, max_tokens=max_tokens, temperature=temperature, seed=seed)
+    steps: Generator[int, None, dict[str, Any]] = answer(
+        text, max_tokens=max_tokens, temperature=temperature, seed=seed
+    )
+    return steps
+
+
+def at_once(answer: Any, text: str, **options: Any) -> Generator[int, None, dict[str, Any]]:
+    """A server's answer, which cannot be stopped half-way: one step."""
+    result: dict[str, Any] = answer(text, **options)
+    yield int(result["num_tokens"])
     return result
 
 

@@ -1,6 +1,34 @@
 """Orders and comparisons that the speculation benchmark needs; its arithmetic is `foredraft.bench.measuring`."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Mapping, Sequence
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def in_lockstep(answers: Mapping[str, Generator[int, None, Result]]) -> tuple[dict[str, Result], dict[str, float]]:
+    """Several answers side by side: the one that has come least far makes the next step. Results, and seconds of each.
+
+    A machine that others use, too, is faster for some seconds and slower for the next. Answers made one after the other
+    meet different seconds, and their ratio says more about those than about the answers; in lockstep they share them.
+
+    answers: yield how many tokens they have after each step, and return their result. Where several have come equally
+    far, the earlier one in the mapping goes first.
+    """
+    results: dict[str, Result] = {}
+    seconds = dict.fromkeys(answers, 0.0)
+    reached = dict.fromkeys(answers, 0)
+    while reached:
+        name = min(reached, key=reached.__getitem__)
+        started = time.perf_counter()
+        try:
+            reached[name] = next(answers[name])
+        except StopIteration as end:
+            results[name] = end.value
+            del reached[name]
+        seconds[name] += time.perf_counter() - started
+    return {name: results[name] for name in answers}, seconds
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:

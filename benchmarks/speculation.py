@@ -1,18 +1,18 @@
 """Every way of drafting on every prompt, side by side: speed, acceptance, and equal tokens."""
 
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from foredraft.prompts import Prompt
 
-from .measuring import rotated, spaced
+from .measuring import in_lockstep, rotated, spaced
 from .records import OURS, Cell, Records
 
-# Called with the prompt's text, the temperature and the seed; returns text, speed and figures of acceptance.
-Answer = Callable[[str, float, int | None], dict[str, Any]]
+# Called with the prompt's text, the temperature and the seed. Yields its number of tokens after each step, and returns
+# text, speed and figures of acceptance.
+Answer = Callable[[str, float, int | None], Generator[int, None, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,10 @@ class SpeculationPlan:
 def measure_cell(
     answers: Mapping[str, Answer], prompt: Prompt, temperature: float, seed: int | None, *, turn: int
 ) -> Cell:
-    """One prompt in all modes, one right after the other, starting with another mode each turn."""
-    runs = {}
-    for name in rotated(list(answers), turn):
-        start = time.perf_counter()
-        run = answers[name](prompt.text, temperature, seed)
-        runs[name] = {**run, "wall_s": time.perf_counter() - start}
+    """One prompt in all modes side by side, starting with another mode each turn."""
+    begun = {name: answers[name](prompt.text, temperature, seed) for name in rotated(list(answers), turn)}
+    results, seconds = in_lockstep(begun)
+    runs = {name: {**result, "wall_s": seconds[name]} for name, result in results.items()}
     return {
         "prompt": prompt.key,
         "family": prompt.family,
@@ -67,8 +65,8 @@ def ours_only(answers: Mapping[str, Answer]) -> dict[str, Answer]:
 
 def warm_up(answers: Mapping[str, Answer], text: str) -> None:
     """Ask every mode once and forget it: first pages, first allocations, calibration."""
-    for answer in answers.values():
-        answer(text, 0.0, None)
+    for name, answer in answers.items():
+        in_lockstep({name: answer(text, 0.0, None)})
 
 
 def missing(

@@ -112,6 +112,7 @@ class _Target:
     tree: DraftTree
     logits_NV: Floats
     verifier: Verifier
+    likeliest: dict[int, Sequence[int]] = field(default_factory=dict)
 
     @property
     def params(self) -> SamplingParams:
@@ -126,7 +127,10 @@ class _Target:
         return len(self.request.tokens)
 
     def token(self, node: int) -> int:
-        return self.verifier.target_token(self.logits_NV[node], self.request, self._path(node))
+        chosen = self.verifier.target_tokens(self.logits_NV[node], self.request, self._path(node))
+        if len(chosen) > 1:
+            self.likeliest[node] = chosen
+        return chosen[0]
 
     def probs(self, node: int, params: SamplingParams) -> FloatArray:
         return self.verifier.target_probs(self.logits_NV[node], self.request, self._path(node), params)
@@ -147,4 +151,4 @@ def _accept(target: _Target, rule: AcceptanceRule, emit: Emit) -> Outcome:
         request.logprobs.extend(token_logprob(logits_V, token, num_top) for logits_V, token in kept)
     # The last token kept is the next root: it is not cached yet, even where it was a node of the tree.
     target.verifier.commit(request.sequence, tree, accepted.path[: num_kept - 1])
-    return Outcome(tree, accepted.path[:num_kept], target.logits_NV, accepted.choices[:num_kept])
+    return Outcome(tree, accepted.path[:num_kept], target.logits_NV, accepted.choices[:num_kept], target.likeliest)

@@ -7,6 +7,7 @@ already chosen but not yet in the cache; the nodes below it are proposals.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import lt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ class Budget:
     worth its cost. A drafter each of whose tokens costs time stops there: it still proposes the token, which is paid
     for, and the planner leaves it out if it is not worth verifying. Drafters whose tokens are free may go on. A
     function where that depends on the token's depth.
+    least: a token that is less likely than this, by the drafter's own estimate, to lie on the accepted path is of no
+    use; drafters whose tokens are free leave it out where that saves them time.
     chance: from a drafter's confidence in a token, and the token's depth below the root (1 for a child of the root),
     to the chance that the token is right given that its parent is. What was learned of the drafter; by default its
     word is taken.
@@ -33,6 +36,7 @@ class Budget:
     num_tokens: int
     min_survival: float | Callable[[int], float] = 0.0
     chance: Callable[[float, int], float] = _taken_at_its_word
+    least: float = 0.0
 
     def goes_on(self, survival: float, depth: int) -> bool:
         """Whether to draft behind a token that is so likely to lie on the accepted path, so deep below the root."""
@@ -82,6 +86,24 @@ class DraftTree:
             seen.add((parent, self.tokens[node]))
 
     @classmethod
+    def known_to_hold(
+        cls,
+        tokens: tuple[int, ...],
+        parents: tuple[int, ...],
+        confidence: tuple[float, ...],
+        sources: tuple[str, ...] = (),
+        draft_probs: tuple[NDArray[np.float64] | None, ...] = (),
+    ) -> "DraftTree":
+        """A tree made of trees in a way that keeps them whole: nothing is checked.
+
+        The planner makes several a round out of what drafters proposed, which was checked when they proposed it.
+        """
+        tree = object.__new__(cls)
+        fields = {"tokens": tokens, "parents": parents, "confidence": confidence, "sources": sources}
+        tree.__dict__.update(fields, draft_probs=draft_probs)
+        return tree
+
+    @classmethod
     def chain(cls, root: int, tokens: tuple[int, ...] = (), confidence: tuple[float, ...] | None = None) -> "DraftTree":
         """A tree without branches: `root`, then `tokens` one below the other. Without tokens: no draft."""
         return cls(
@@ -128,18 +150,25 @@ class DraftTree:
     def restricted(self, nodes: Sequence[int]) -> "DraftTree":
         """The tree of some of its nodes, given in rising order: the root, and no node without its parent.
 
-        Raises ValueError where the root or a parent is missing.
+        Raises ValueError where the root or a parent is missing, or the order is another.
         """
         index = {node: i for i, node in enumerate(nodes)}
-        if index.get(0) != 0 or any(self.parents[node] not in index for node in nodes[1:]):
-            raise ValueError("a part of a draft tree needs its root, and the parent of each of its nodes")
-        return DraftTree(
-            tokens=tuple(self.tokens[node] for node in nodes),
-            parents=tuple(-1 if node == 0 else index[self.parents[node]] for node in nodes),
-            confidence=tuple(self.confidence[node] for node in nodes),
-            sources=tuple(self.sources[node] for node in nodes) if self.sources else (),
-            draft_probs=tuple(self.draft_probs[node] for node in nodes) if self.draft_probs else (),
+        parents = [index.get(self.parents[node], -1) for node in nodes]
+        in_order = len(index) == len(nodes) and all(map(lt, parents, range(len(parents))))
+        if index.get(0) != 0 or not in_order or -1 in parents[1:]:
+            raise ValueError("a part of a draft tree needs its root, and the parent of each of its nodes before it")
+        return DraftTree.known_to_hold(
+            tokens=tuple([self.tokens[node] for node in nodes]),
+            parents=tuple(parents),
+            confidence=tuple([self.confidence[node] for node in nodes]),
+            sources=tuple([self.sources[node] for node in nodes]) if self.sources else (),
+            draft_probs=tuple([self.draft_probs[node] for node in nodes]) if self.draft_probs else (),
         )
+
+    def judged(self, chances: Sequence[float], source: str) -> "DraftTree":
+        """The same nodes with other chances in place of the confidences. source: of nodes that name none."""
+        sources = self.sources or ("", *(source,) * self.num_draft_tokens)
+        return DraftTree.known_to_hold(self.tokens, self.parents, tuple(chances), sources, self.draft_probs)
 
     def cut(self, num_draft_tokens: int) -> "DraftTree":
         """The tree itself, or its first nodes where it has more drafted tokens than that."""

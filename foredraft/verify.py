@@ -12,6 +12,8 @@ from foredraft.sampling import Choosing, SamplingParams, choose, filtered_probs,
 from foredraft.sampling.noise import FloatArray
 from foredraft.tree import DraftTree
 
+NUM_LIKELIEST = 8
+"""Tokens with the largest logits that are told with the choice of a greedy one. To find them takes little longer."""
 _CHUNK_TOKENS = 32
 _NO_TOKEN = "the options leave no token to choose: loosen --logit-bias, --bad-words, --min-tokens or the grammar"
 
@@ -63,23 +65,25 @@ class Verifier:
         entries = [Entry(sequence, tree) for sequence, tree in zip(sequences, trees, strict=True)]
         return [logits[:, : self.vocab_size] for logits in self._decoder.forward(entries)]
 
-    def target_token(self, logits_V: Floats, request: Choosing, path: Sequence[int]) -> int:
+    def target_tokens(self, logits_V: Floats, request: Choosing, path: Sequence[int]) -> list[int]:
         """The token the target chooses after the tokens of a request and those of a path below the root.
 
         A fixed one, since the noise depends on seed and position alone, and what options do on the tokens before it.
+        Behind it the next likeliest tokens, where they come for free: in greedy text whose logits no option changes.
         Raises OptionError where the options leave no token.
         """
-        chosen = choose(self._decoder.kernels, logits_V, request, path)
+        as_it_is = request.params.greedy and request.processors is None
+        chosen = choose(self._decoder.kernels, logits_V, request, path, count=NUM_LIKELIEST if as_it_is else 1)
         if not chosen:
             raise OptionError(_NO_TOKEN)
-        return chosen[0]
+        return chosen
 
     def target_probs(
         self, logits_V: Floats, request: Choosing, path: Sequence[int], params: SamplingParams
     ) -> FloatArray:
         """The distribution that the target's token there is drawn from over all seeds, under `params`: float64 [V].
 
-        Raises OptionError as `target_token`.
+        Raises OptionError as `target_tokens`.
         """
         row_V = processed(logits_V, request, path)
         if row_V.max() == -np.inf:

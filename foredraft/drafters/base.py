@@ -1,7 +1,7 @@
 """What a drafter is: it proposes trees, and is told what became of the requests."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
@@ -36,12 +36,14 @@ class Outcome:
     logits_NV: the target's logits after each node of the tree, whether it was accepted or not. A view that is valid
     until the drafter's `observe` returns.
     choices: what lenient rules report of each token kept, see `foredraft.accept.Choice`; empty for all others.
+    likeliest: the tokens with the largest logits after a node, falling, of nodes where the target's choice found them.
     """
 
     tree: DraftTree
     path: tuple[int, ...]
     logits_NV: Floats
     choices: tuple[Choice, ...] = ()
+    likeliest: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     @property
     def num_draft_tokens(self) -> int:
@@ -59,6 +61,9 @@ class Drafter(Protocol):
 
     name: as it is asked for and reported.
     free: whether proposing costs next to nothing beside a forward pass, so that it may be asked in every round.
+
+    A drafter may have an attribute `dozes`, True: in rounds for which the planner asks no free drafter, because that
+    has brought less than it takes, `observe` is left out as well.
     """
 
     name: str

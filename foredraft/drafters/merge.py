@@ -45,7 +45,7 @@ def merge_trees(trees: Sequence[DraftTree], names: Sequence[str]) -> DraftTree:
                     confidence[place], sources[place] = tree.confidence[node], source
                 places.append(place)
     probs = (*first.draft_probs, *(None,) * (len(tokens) - first.num_nodes)) if first.draft_probs else ()
-    return DraftTree(tuple(tokens), tuple(parents), tuple(confidence), tuple(sources), probs)
+    return DraftTree.known_to_hold(tuple(tokens), tuple(parents), tuple(confidence), tuple(sources), probs)
 
 
 def likeliest_part(tree: DraftTree, budget: Budget) -> DraftTree:

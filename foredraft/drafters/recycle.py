@@ -1,10 +1,10 @@
 """Drafts from what the target found likely the last time the same token stood there.
 
 Source: Luo et al., "Turning Trash into Treasure: Accelerating Inference of Large Language Models with Token Recycling"
-(2024). The target's logits after every node that was verified are there anyway, those of rejected nodes too; the tokens
-with the largest become the row of that node's token, and drafts are grown by following rows. Beyond the paper, a row is
-kept for the last two tokens as well and comes first, and the chance of a candidate is learned from how often candidates
-like it were right, where the paper has one fixed tree.
+(2024). The target's logits after every token of the text are there anyway; the tokens with the largest become the row
+of that token, and drafts are grown by following rows. Other than in the paper, a row is kept for the last two tokens as
+well and comes first, the chance of a candidate is learned from how often candidates like it were right, where the paper
+has one fixed tree, and rejected nodes write no rows: looking for their candidates took longer than they saved.
 """
 
 import heapq
@@ -22,8 +22,6 @@ from foredraft.tree import Budget, DraftTree
 
 NUM_CANDIDATES = 8
 """Candidates of a row, as in the paper."""
-MAX_ROWS_READ = 8
-"""Most rows of logits read of a request in a round: some 30 microseconds each where there are 152 thousand tokens."""
 MAX_SINGLE_ROWS, MAX_PAIR_ROWS = 1 << 14, 1 << 15
 """Most rows kept for one token and for two; those longest not written go first. Together some 25 MB."""
 CLASS_LIMITS = (0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95)
@@ -51,6 +49,7 @@ class RecycleDrafter:
 
     name = "recycle"
     free = True
+    dozes = True  # reading logits takes longer than all else that free drafters do
 
     def __init__(self, kernels: Kernels | None = None) -> None:
         self._kernels = kernels or ReferenceKernels()
@@ -62,11 +61,11 @@ class RecycleDrafter:
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
         return [
-            self._propose_one(request, budget.num_tokens) if budget.num_tokens > 0 else no_draft(request)
+            self._propose_one(request, budget) if budget.num_tokens > 0 else no_draft(request)
             for request, budget in zip(requests, budgets, strict=True)
         ]
 
-    def _propose_one(self, request: RequestView, budget: int) -> DraftTree:
+    def _propose_one(self, request: RequestView, budget: Budget) -> DraftTree:
         """Best first: of all candidates below nodes of the tree, the likeliest becomes the next node."""
         before, last = request.tokens[-2] if len(request.tokens) > 1 else -1, request.tokens[-1]
         tokens, parents, confidences = [last], [-1], [1.0]
@@ -83,8 +82,10 @@ class RecycleDrafter:
         found = self._row(before, last)
         if found is not None:
             push(1.0, 0, *found, 0)
-        while heap and len(tokens) <= budget:
+        while heap and len(tokens) <= budget.num_tokens:
             negative, _, parent, index, above, row, chances = heapq.heappop(heap)
+            if -negative < budget.least:
+                break
             token, node = row[0][index], len(tokens)
             tokens.append(token)
             parents.append(parent)
@@ -121,13 +122,10 @@ class RecycleDrafter:
             before = token
 
     def _write(self, outcome: Outcome, before: int) -> None:
-        """Rows of the accepted path first, which are surely of this text, then of others as far as time allows."""
+        """The rows of the root and of the accepted path, which are of this text."""
         tree = outcome.tree
-        kept = (0, *outcome.path)
-        others = [node for node in range(tree.num_nodes) if node not in kept]
-        nodes = (*others[: max(MAX_ROWS_READ - len(kept), 0)], *kept[-MAX_ROWS_READ:])
-        for node in nodes:
-            row = top_candidates(self._kernels, outcome.logits_NV[node])
+        for node in (0, *outcome.path):
+            row = top_candidates(self._kernels, outcome.logits_NV[node], outcome.likeliest.get(node))
             if not row[0]:
                 continue
             token, parent = tree.tokens[node], tree.parents[node]
@@ -175,18 +173,25 @@ def _neighbours(tokens: Sequence[int], outcome: Outcome) -> tuple[int, list[int]
     return -1, []
 
 
-def top_candidates(kernels: Kernels, logits_V: Floats) -> _Row:
+def top_candidates(kernels: Kernels, logits_V: Floats, known: Sequence[int] | None = None) -> _Row:
     """The tokens with the largest logits, and classes of their chances relative to each other.
 
-    No tokens where the logits are not numbers: of a broken model nothing is known.
+    known: the tokens, where somebody has looked for them. No tokens where the logits are not numbers: of a broken model
+    nothing is known.
     """
+    tokens = known[:NUM_CANDIDATES] if known else _largest(kernels, logits_V)
+    if not tokens:
+        return (), ()
+    largest, *others = logits_V[list(tokens)].tolist()
+    weights = [1.0, *[math.exp(logit - largest) for logit in others]]
+    total = sum(weights)
+    return tuple(tokens), tuple([bisect_right(CLASS_LIMITS, weight / total) for weight in weights])
+
+
+def _largest(kernels: Kernels, logits_V: Floats) -> Sequence[int]:
     try:
-        tokens = kernels.pick(
+        return kernels.pick(
             logits_V, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, noise=(0, 0, 0), count=NUM_CANDIDATES
         )
     except ForedraftError:
-        return (), ()
-    largest = float(logits_V[tokens[0]])
-    weights = [math.exp(float(logits_V[token]) - largest) for token in tokens]
-    total = sum(weights)
-    return tuple(tokens), tuple(bisect_right(CLASS_LIMITS, weight / total) for weight in weights)
+        return ()

@@ -211,6 +211,7 @@ class SuffixDrafter:
     def __init__(self, shared: SharedTexts | None = None) -> None:
         self._shared = shared
         self._own: dict[int, TextIndex] = {}
+        self._requests: dict[int, RequestView] = {}
 
     @classmethod
     def with_file(cls, path: Path, fingerprint: str) -> "SuffixDrafter":
@@ -239,11 +240,11 @@ class SuffixDrafter:
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
         return [
-            self._propose_one(request, budget.num_tokens) if budget.num_tokens > 0 else no_draft(request)
+            self._propose_one(request, budget) if budget.num_tokens > 0 else no_draft(request)
             for request, budget in zip(requests, budgets, strict=True)
         ]
 
-    def _propose_one(self, request: RequestView, budget: int) -> DraftTree:
+    def _propose_one(self, request: RequestView, budget: Budget) -> DraftTree:
         index = self._read(request)
         text = index.tokens
         tail = text[-LONGEST_MATCH:]
@@ -251,7 +252,7 @@ class SuffixDrafter:
         places: list[_Place] = [(text, start, len(text) - start, length) for start, length in found.items()]
         if self._shared is not None:
             places += self._shared.places(tail)
-        return grow_tree(text[-1], places, budget) if places else no_draft(request)
+        return grow_tree(text[-1], places, budget.num_tokens, budget.least) if places else no_draft(request)
 
     def _read(self, request: RequestView) -> TextIndex:
         index = self._own.get(request.id)
@@ -261,19 +262,24 @@ class SuffixDrafter:
         return index
 
     def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        """See `Drafter`."""
+        """See `Drafter`. The tokens are taken in when they are needed: to propose, or for other requests."""
         for request in requests:
-            self._read(request)
+            self._requests[request.id] = request
 
     def forget(self, request_id: int) -> None:
         """See `Drafter`. From here on the text may serve other requests."""
+        request = self._requests.pop(request_id, None)
         index = self._own.pop(request_id, None)
-        if index is not None and self._shared is not None:
+        if self._shared is None:
+            return
+        if request is not None:
+            self._shared.add(request.tokens)
+        elif index is not None:
             self._shared.add(index.tokens)
 
 
-def grow_tree(root: int, places: list[_Place], budget: int) -> DraftTree:
-    """The likeliest `budget` nodes below `root` that places vote for.
+def grow_tree(root: int, places: list[_Place], budget: int, least: float = 0.0) -> DraftTree:
+    """The likeliest `budget` nodes below `root` that places vote for, those less likely than `least` left out.
 
     A place whose match is n tokens long has n * n votes, and one token more of match at each node that it agreed with.
     The confidence of a token is its share of the votes, DOUBT among them: for one place alone n * n / (n * n + 4).
@@ -288,7 +294,7 @@ def grow_tree(root: int, places: list[_Place], budget: int) -> DraftTree:
             num_pushed += 1  # settles between equals: first come, first served
             entry = (-survival * confidence, num_pushed, node, token, confidence, depth + 1, voters[token])
             heapq.heappush(heap, entry)
-        if not heap or len(tokens) > budget:
+        if not heap or len(tokens) > budget or -heap[0][0] < least:
             break
         negative, _, parent, token, confidence, depth, group = heapq.heappop(heap)
         survival, node = -negative, len(tokens)

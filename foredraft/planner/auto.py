@@ -15,20 +15,23 @@ from statistics import fmean
 
 from foredraft.drafters import merge_trees
 from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, no_draft
-from foredraft.planner.balance import Balance
+from foredraft.planner.balance import COSTLY_SHARE, FREE_SHARE, Balance
 from foredraft.planner.base import Planned, RoundTimes, room
 from foredraft.planner.cost import CostModel, PassSeconds
-from foredraft.planner.costly import MAX_CHAIN_ROWS, CostlyPlan, StepCosts
+from foredraft.planner.costly import CostlyPlan, StepCosts
 from foredraft.planner.explain import Explanation
+from foredraft.planner.interest import Interest
 from foredraft.planner.profile import Learned
 from foredraft.planner.rate import Rate
-from foredraft.planner.select import Selection, select, survivals
+from foredraft.planner.select import HURDLE, Selection, select, survivals
 from foredraft.planner.survival import Survival
 from foredraft.trace import Expectation
 from foredraft.tree import Budget, DraftTree
 
 MAX_FREE_NODES = 16
 """Most nodes that each free drafter is asked for. Beyond, chances are too small to pay for a row."""
+HOPELESS = 0.25
+"""Share of what a row must promise below which a drafter's own estimate of a token is believed at once."""
 MAX_NODES = 48
 """Most drafted nodes of a round, of all requests together."""
 MARGIN = 0.03
@@ -37,17 +40,19 @@ MARGIN = 0.03
 
 @dataclass
 class _Proposal:
-    """What one drafter proposed to one request, to be compared with what comes."""
+    """What one drafter proposed to one request, to be compared with what comes. chances: what was thought of it."""
 
     drafter: str
     tree: DraftTree
+    chances: list[float]
 
 
 @dataclass
 class _Running:
-    """What is known of a request between draft and observe."""
+    """What is known of a request between draft and observe. asked: whether the free drafters were, for it."""
 
     length: int = 0
+    asked: bool = False
     proposals: list[_Proposal] = field(default_factory=list)
     expected: float = 1.0
     balance: Balance = field(default_factory=Balance)
@@ -79,9 +84,11 @@ class AutoPlanner:
         self._rate = Rate()
         self._costly = CostlyPlan(costly, step_costs, cost, self._survival)
         self._survivals: dict[tuple[str, bool], Survival] = {}
+        self._interest = Interest()
         self._running: dict[int, _Running] = {}
         self._expected_s: float | None = None
         self._plain_s = self._draft_s = 0.0
+        self._asking_s: float | None = None
         self._pass_s: PassSeconds = cost.seconds
         for name, known in (learned or {}).items():
             if name in self._drafters:
@@ -105,38 +112,66 @@ class AutoPlanner:
     def draft(self, requests: Sequence[Planned]) -> list[DraftTree]:
         """See `Planner`."""
         started = self._clock()
+        num_positions = 0
         for request in requests:
             running = self._running.setdefault(request.id, _Running())
             running.length = len(request.tokens)
             running.proposals.clear()
             running.expected = 1.0
-        rooms = [room(request) for request in requests]
-        most = len(requests) + max(MAX_NODES, len(requests) * MAX_CHAIN_ROWS)
-        pass_s = self._cost.passes(len(requests), sum(len(request.tokens) for request in requests), most)
-        self._pass_s = pass_s
+            num_positions += running.length
+        self._pass_s = pass_s = self._cost.passes(len(requests), num_positions)
         self._expected_s = self._plain_s = plain_s = self._rate.overhead_s + pass_s(len(requests))
-        self._draft_s = 0.0
-        if not any(rooms):
-            return [no_draft(request) for request in requests]
-        trees = self._free_trees(requests, rooms)
+        self._draft_s, self._asking_s = 0.0, None
+        rooms = [room(request) for request in requests]
+        due = [most > 0 and self._interest.due(request.id) for request, most in zip(requests, rooms, strict=True)]
+        for request, asked in zip(requests, due, strict=True):
+            self._running[request.id].asked = asked
+        trees = [no_draft(request) for request in requests]
+        if not any(due) and (not self._costly.drafters or not any(rooms)):
+            return trees
         rate = self._rate.at_least(len(requests) / plain_s) * (1.0 + MARGIN)
+        if any(due):
+            row_s = pass_s(len(requests) + 1) - pass_s(len(requests))
+            budgets = [
+                Budget(min(MAX_FREE_NODES, most) if one_due else 0, least=HOPELESS * rate * row_s)
+                for most, one_due in zip(rooms, due, strict=True)
+            ]
+            trees = self._free_trees(requests, budgets)
         selection = self._select(requests, trees, rate, pass_s, spent_s=self._rate.overhead_s)
-        demands = [self._running[request.id].balance.demand(plain_s / len(requests)) for request in requests]
-        drafter, asked = self._costly.choose(requests, rooms, selection, fmean(demands) * rate, pass_s), self._clock()
-        if drafter is not None:
-            budgets = self._costly.budgets(drafter, requests, rooms, rate, pass_s)
-            drafted = self._ask(drafter, requests, budgets)
-            self._costly.drafted(drafter, requests, drafted, self._clock() - asked)
-            trees = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
-            spent_s = self._rate.overhead_s + self._clock() - started
-            selection = self._select(requests, trees, rate, pass_s, spent_s=spent_s)
-            # What was read serves the rest of the answer. If it counted as lost, it would never be used.
-            self._draft_s = self._clock() - asked - self._costly.reading_s
+        if any(due):
+            self._asking_s = self._clock() - started
+        if self._costly.drafters:
+            selection = self._with_costly(requests, rooms, trees, selection, rate, started)
         self._expected_s = selection.seconds
         return selection.trees
 
-    def _free_trees(self, requests: Sequence[Planned], rooms: Sequence[int]) -> list[DraftTree]:
-        budgets = [Budget(min(MAX_FREE_NODES, most)) for most in rooms]
+    def _with_costly(
+        self,
+        requests: Sequence[Planned],
+        rooms: Sequence[int],
+        trees: Sequence[DraftTree],
+        free: Selection,
+        rate: float,
+        started: float,
+    ) -> Selection:
+        """The plan after the drafter with a model of its own that is worth asking was asked, if there is one.
+
+        trees: of the free drafters. free: what of them is to be verified otherwise. started: when this round began.
+        """
+        a_token_s, pass_s = self._plain_s / len(requests), self._pass_s
+        demands = [self._running[request.id].balance.demand(a_token_s, COSTLY_SHARE) for request in requests]
+        drafter, asked = self._costly.choose(requests, rooms, free, fmean(demands) * rate, pass_s), self._clock()
+        if drafter is None:
+            return free
+        drafted = self._ask(drafter, requests, self._costly.budgets(drafter, requests, rooms, rate, pass_s))
+        self._costly.drafted(drafter, requests, drafted, self._clock() - asked)
+        merged = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
+        spent_s = self._rate.overhead_s + self._clock() - started
+        # What was read serves the rest of the answer. If it counted as lost, it would never be used.
+        self._draft_s = self._clock() - asked - self._costly.reading_s
+        return self._select(requests, merged, rate, pass_s, spent_s=spent_s, drafter=drafter)
+
+    def _free_trees(self, requests: Sequence[Planned], budgets: Sequence[Budget]) -> list[DraftTree]:
         proposed = [self._ask(drafter, requests, budgets) for drafter in self._free]
         if not proposed:
             return [no_draft(request) for request in requests]
@@ -152,18 +187,18 @@ class AutoPlanner:
         ]
 
     def _judged(self, drafter: Drafter, request: Planned, tree: DraftTree) -> DraftTree:
-        self._running[request.id].proposals.append(_Proposal(drafter.name, tree))
         survival = self._survival(drafter.name, request)
-        chances = [
-            survival.chance(request.id, confidence, depth) if depth else 1.0
-            for confidence, depth in zip(tree.confidence, tree.depths, strict=True)
-        ]
-        sources = tree.sources or ("", *(drafter.name,) * tree.num_draft_tokens)
-        return replace(tree, confidence=tuple(chances), sources=sources)
+        chances = survival.chances(request.id, tree.confidence, tree.depths)
+        self._running[request.id].proposals.append(_Proposal(drafter.name, tree, chances))
+        return tree.judged(chances, drafter.name)
 
     def _survival(self, drafter: str, request: Planned) -> Survival:
         """Drafts of sampled text are right in other ways than those of greedy text."""
-        return self._survivals.setdefault((drafter, request.params.greedy), Survival())
+        kind = drafter, request.params.greedy
+        found = self._survivals.get(kind)
+        if found is None:
+            found = self._survivals[kind] = Survival()
+        return found
 
     def expectation(self, request_id: int) -> Expectation | None:
         """What was expected of the last round: tokens of this request, seconds of the whole round."""
@@ -179,8 +214,11 @@ class AutoPlanner:
         pass_s: PassSeconds,
         *,
         spent_s: float,
+        drafter: CostlyDrafter | None = None,
     ) -> Selection:
-        survival = [self._promised(request, tree, len(requests)) for request, tree in zip(requests, trees, strict=True)]
+        """What of the trees to verify. drafter: the one with a model of its own that was asked, too."""
+        num, share = len(requests), FREE_SHARE if drafter is None else COSTLY_SHARE
+        survival = [self._promised(request, tree, num, share) for request, tree in zip(requests, trees, strict=True)]
         most = min(MAX_NODES, sum(tree.num_draft_tokens for tree in trees))
         selected = select(trees, survival, pass_s, rate=rate, spent_s=spent_s, max_nodes=most)
         tokens = 0.0
@@ -190,48 +228,57 @@ class AutoPlanner:
             tokens += expected
         return replace(selected, tokens=tokens)
 
-    def _promised(self, request: Planned, tree: DraftTree, num_requests: int) -> list[float]:
+    def _promised(self, request: Planned, tree: DraftTree, num_requests: int, share: float) -> list[float]:
         """Chances of the nodes to be on the accepted path, as far as the request's balance lets them count."""
         if tree.num_draft_tokens == 0:
             return [1.0]
         balance = self._running[request.id].balance
-        demand = balance.demand(self._plain_s / num_requests)
+        demand = balance.demand(self._plain_s / num_requests, share)
         chances = survivals(tree, tree.confidence)
         least = sorted(chances)[-balance.max_nodes - 1] if tree.num_draft_tokens > balance.max_nodes else 0.0
-        return [chance / demand if chance >= least else 0.0 for chance in chances]
+        return [max(0.0, chance / demand - HURDLE) if chance >= least else 0.0 for chance in chances]
 
     def observe(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """See `Planner`."""
         if not requests:  # all have failed: nothing is known of the pass but its time
             return
+        started = self._clock()
         lengths = [self._running[request.id].length for request in requests]
         rows = [outcome.tree.num_nodes for outcome in outcomes]
-        self._cost.observe(
-            sum(rows),
-            times.verify,
-            num_row_positions=sum(r * length for r, length in zip(rows, lengths, strict=True)),
-            num_positions=sum(lengths),
-        )
         num_tokens = sum(len(request.tokens) - length for request, length in zip(requests, lengths, strict=True))
         self._rate.observe(num_tokens, times)
+        # Where nobody was asked time matters most, and there are other rounds to learn from.
+        if self._asking_s is not None or sum(rows) > len(rows):
+            row_positions = sum(r * length for r, length in zip(rows, lengths, strict=True))
+            self._cost.observe(sum(rows), times.verify, num_row_positions=row_positions, num_positions=sum(lengths))
+        self._count(requests, outcomes, rows)
+        self._costly.observe(requests, times)
+        for drafter in self._drafters.values():
+            if self._asking_s is not None or not getattr(drafter, "dozes", False):
+                drafter.observe(requests, outcomes)
+        if self._asking_s is not None:
+            self._interest.count_cost((self._asking_s + self._clock() - started) / len(requests))
+
+    def _count(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], rows: Sequence[int]) -> None:
+        """What the round brought each request, what it cost it, and what is learned of the drafters."""
         # What a row and a request's draft cost; each request answers for its own.
         row_s = (self._pass_s(sum(rows)) - self._pass_s(len(rows))) / max(1, sum(rows) - len(rows))
         draft_s = self._draft_s / max(1, sum(count > 1 for count in rows))
+        plain_s = self._plain_s / len(rows)
         for request, outcome in zip(requests, outcomes, strict=True):
             running = self._running[request.id]
-            running.balance.count(
+            saved_s = running.balance.count(
                 num_emitted=len(request.tokens) - running.length,
                 num_drafted=outcome.num_draft_tokens,
-                plain_s=self._plain_s / len(rows),
+                plain_s=plain_s,
                 extra_s=(draft_s + row_s * outcome.num_draft_tokens) if outcome.num_draft_tokens else 0.0,
             )
+            if running.asked:
+                self._interest.count_gain(request.id, saved_s, plain_s)
             emitted = request.tokens[running.length :]
             for proposal in running.proposals:
                 self._learn(request, proposal, emitted)
             running.explanation.add(outcome, [proposal.drafter for proposal in running.proposals])
-        self._costly.observe(requests, times)
-        for drafter in self._drafters.values():
-            drafter.observe(requests, outcomes)
 
     def _learn(self, request: Planned, proposal: _Proposal, emitted: Sequence[int]) -> None:
         """Compare a proposal with what was said, as deep as both go."""
@@ -239,13 +286,15 @@ class AutoPlanner:
         costly = not self._drafters[proposal.drafter].free
         for depth, nodes, right in tree.compared(emitted):
             for node in nodes:
-                survival.learn(request.id, tree.confidence[node], depth, right=node == right)
+                chance = proposal.chances[node]
+                survival.learn(request.id, tree.confidence[node], depth, right=node == right, expected=chance)
             if costly:
                 self._costly.learn(proposal.drafter, request, right=right is not None)
 
     def forget(self, request_id: int) -> None:
         """See `Planner`."""
         self._running.pop(request_id, None)
+        self._interest.forget(request_id)
         for survival in self._survivals.values():
             survival.forget(request_id)
         self._costly.forget(request_id)

@@ -8,8 +8,9 @@ this answer were accepted.
 
 from dataclasses import dataclass
 
-ALLOWED_SHARE = 0.02
-"""Share of an answer's time without drafts that may be lost before the planner becomes careful."""
+FREE_SHARE, COSTLY_SHARE = 0.01, 0.02
+"""Share of an answer's time without drafts that may be lost before the planner becomes careful: with free drafts, and
+with those of a model, of which one in vain costs as much as many free ones."""
 FIRST_TOKENS = 16
 """An answer is taken to have at least so many tokens."""
 UNHEEDED = 0.5
@@ -27,17 +28,23 @@ class Balance:
     num_tokens: int = 0
     max_nodes: int = FIRST_NODES
 
-    def count(self, *, num_emitted: int, num_drafted: int, plain_s: float, extra_s: float) -> None:
-        """Note a round. plain_s: seconds of a token without drafts. extra_s: what drafting and verifying added."""
+    def count(self, *, num_emitted: int, num_drafted: int, plain_s: float, extra_s: float) -> float:
+        """Note a round; returns the seconds it saved. plain_s: seconds of a token without drafts. extra_s: what
+        drafting and verifying added."""
+        saved_s = (num_emitted - 1) * plain_s - extra_s
         self.num_tokens += num_emitted
-        self.saved_s += (num_emitted - 1) * plain_s - extra_s
+        self.saved_s += saved_s
         num_accepted = num_emitted - 1
         if 2 * num_accepted >= num_drafted > 0:
             self.max_nodes = min(MOST_NODES, max(self.max_nodes, 2 * num_drafted, FIRST_NODES))
         elif num_drafted and not num_accepted:
             self.max_nodes = max(FIRST_NODES, self.max_nodes // 2)
+        return saved_s
 
-    def demand(self, plain_s: float) -> float:
-        """How many times its cost a row must promise: 1 where nothing was lost, and more the more was."""
-        allowed_s = ALLOWED_SHARE * max(FIRST_TOKENS, self.num_tokens) * plain_s
+    def demand(self, plain_s: float, share: float) -> float:
+        """How many times its cost a row must promise: 1 where nothing was lost, and more the more was.
+
+        plain_s: seconds of a token without drafts. share: which may be lost.
+        """
+        allowed_s = share * max(FIRST_TOKENS, self.num_tokens) * plain_s
         return 1.0 + CAREFULNESS * max(0.0, -self.saved_s / allowed_s - UNHEEDED)

@@ -5,9 +5,12 @@ with something else, its memory slower than a minute ago, or the calibration yea
 """
 
 import math
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from statistics import median
 
 NUM_REMEMBERED = 9
@@ -54,100 +57,103 @@ class CostModel:
 
     def __init__(self, calibration: Calibration) -> None:
         self._calibration = calibration
-        self._max_rows = 32
+        self._points: list[_Point] = []
+        self._num_filled = 32
+        self._fill()
         self._seen: list[deque[float]] = [deque(maxlen=NUM_REMEMBERED) for _ in calibration.rows]
+        self._medians = [1.0] * len(calibration.rows)
         self._last_seen = [0] * len(calibration.rows)
         self._all: deque[float] = deque(maxlen=NUM_REMEMBERED)
+        self._of_all = 1.0
         self._num_rounds = 0
-        self._table: list[float] = []
         self._corrections: list[float] = []
-        self._as_measured: list[float] = []
+        self._corrected: list[float] = []
+        self._correct()
 
     def seconds(self, num_rows: int, num_row_positions: int = 0, num_positions: int = 0) -> float:
         """Seconds of a pass of `num_rows` rows, 1 or more.
 
         num_positions: cached positions of all its requests together. num_row_positions: the same, summed over rows.
         """
+        point = self._point(num_rows)
         attention = self._attention(num_row_positions, num_positions)
-        if not attention:
-            return self._base(num_rows)
-        return self._base(num_rows) + self._corrected()[self._nearest(num_rows)] * attention
+        return point.of(self._corrected) + self._corrections[point.nearest] * attention
 
-    def by_rows(self, num_rows: int = 1) -> list[float]:
-        """Seconds of passes of 0, 1, 2, ... rows, up to `num_rows` at least, with nothing behind them."""
-        if not self._table or num_rows > self._max_rows:
-            self._max_rows = max(self._max_rows, num_rows)
-            self._table = self._current()
-        return self._table
-
-    def passes(self, num_requests: int, num_positions: int, num_rows: int) -> PassSeconds:
-        """What passes cost, up to `num_rows` rows.
-
-        num_positions: cached positions of all its requests together.
-        """
-        by_rows, of_attention = self.by_rows(num_rows), self._corrected()[0]
+    def passes(self, num_requests: int, num_positions: int) -> PassSeconds:
+        """What passes cost until the next one is observed. num_positions: cached positions of all requests together."""
+        corrected, of_attention, point = self._corrected, self._corrections[0], self._point
         per_row = of_attention * self._calibration.per_position_row * num_positions / max(1, num_requests)
         per_pass = of_attention * self._calibration.per_position * num_positions
-        return lambda rows: by_rows[rows] + per_row * rows + per_pass
+        return lambda rows: point(rows).of(corrected) + per_row * rows + per_pass
 
     def observe(self, num_rows: int, seconds: float, num_row_positions: int = 0, num_positions: int = 0) -> None:
         """Learn from a pass that ran."""
-        ratio = seconds / (self._calibrated(num_rows) + self._attention(num_row_positions, num_positions))
-        index = self._nearest(num_rows)
+        point = self._point(num_rows)
+        expected = point.of(self._calibration.seconds) + self._attention(num_row_positions, num_positions)
+        index, ratio = point.nearest, seconds / expected
         self._num_rounds += 1
         self._last_seen[index] = self._num_rounds
         self._seen[index].append(ratio)
+        self._medians[index] = median(self._seen[index])
         self._all.append(ratio)
-        self._table = []
-        self._corrections = []
+        self._of_all = median(self._all)
+        self._correct()
 
     def _attention(self, num_row_positions: int, num_positions: int) -> float:
         c = self._calibration
         return c.per_position * num_positions + c.per_position_row * num_row_positions
 
-    def _base(self, num_rows: int) -> float:
-        return self.by_rows(num_rows)[num_rows]
+    def _point(self, num_rows: int) -> "_Point":
+        if num_rows > self._num_filled:
+            self._num_filled = 2 * num_rows
+            self._fill()
+        return self._points[num_rows - 1]
 
-    def _nearest(self, num_rows: int) -> int:
-        rows = self._calibration.rows
-        return min(range(len(rows)), key=lambda index: abs(rows[index] - num_rows))
+    def _fill(self) -> None:
+        """Find the place of every number of rows once: several are looked up in each round."""
+        measured = self._calibration.rows
+        self._points = [_point_between(measured, count) for count in range(1, self._num_filled + 1)]
 
-    def _calibrated(self, num_rows: int) -> float:
-        if num_rows > len(self._as_measured):
-            self._as_measured = _filled_in(self._calibration.rows, list(self._calibration.seconds), 2 * num_rows)
-        return self._as_measured[num_rows - 1]
+    def _correct(self) -> None:
+        """By how much each number of rows takes longer than calibrated, and thus how long."""
+        self._corrections = [self._correction(index) for index in range(len(self._seen))]
+        # Noise must not make more rows look cheaper than fewer.
+        seconds = map(mul, self._calibration.seconds, self._corrections)
+        self._corrected = list(accumulate(seconds, max))
 
-    def _corrected(self) -> list[float]:
-        """By how much each number of rows takes longer than calibrated."""
-        if not self._corrections:
-            of_all = median(self._all) if self._all else 1.0
-            self._corrections = [self._correction(index, of_all) for index in range(len(self._seen))]
-        return self._corrections
-
-    def _correction(self, index: int, of_all: float) -> float:
-        seen = self._seen[index]
-        if not seen:
-            return of_all
-        age = self._num_rounds - self._last_seen[index]
-        weight = len(seen) * math.exp2(-age / NUM_ROUNDS_TO_FORGET)
-        return (weight * median(seen) + WEIGHT_OF_ALL * of_all) / (weight + WEIGHT_OF_ALL)
-
-    def _current(self) -> list[float]:
-        c = self._calibration
-        corrected = [s * factor for s, factor in zip(c.seconds, self._corrected(), strict=True)]
-        for index in range(1, len(corrected)):  # noise must not make more rows look cheaper than fewer
-            corrected[index] = max(corrected[index], corrected[index - 1])
-        return [0.0, *_filled_in(c.rows, corrected, self._max_rows)]
+    def _correction(self, index: int) -> float:
+        count = len(self._seen[index])
+        if not count:
+            return self._of_all
+        weight = count * math.exp2((self._last_seen[index] - self._num_rounds) / NUM_ROUNDS_TO_FORGET)
+        return (weight * self._medians[index] + WEIGHT_OF_ALL * self._of_all) / (weight + WEIGHT_OF_ALL)
 
 
-def _filled_in(rows: tuple[int, ...], seconds: list[float], num_rows: int) -> list[float]:
-    """Seconds for 1, 2, ... rows: linear between those measured, and beyond the last as between the last two."""
-    if len(rows) == 1:
-        return [seconds[0] * count for count in range(1, num_rows + 1)]
-    filled = [seconds[0]]
-    for index in range(1, len(rows)):
-        low, high = rows[index - 1], rows[index]
-        slope = (seconds[index] - seconds[index - 1]) / (high - low)
-        last = max(high, num_rows) if index == len(rows) - 1 else high
-        filled.extend([seconds[index - 1] + slope * (count - low) for count in range(low + 1, last + 1)])
-    return filled[:num_rows]
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A number of rows among those measured: the two that it lies between, and its share of the way from low to high.
+
+    With one number measured only, times are in proportion to rows.
+    """
+
+    low: int
+    high: int
+    share: float
+    nearest: int
+    scale: float = 1.0
+
+    def of(self, seconds: Sequence[float]) -> float:
+        low = seconds[self.low]
+        return self.scale * (low + self.share * (seconds[self.high] - low))
+
+
+def _point_between(measured: Sequence[int], count: int) -> _Point:
+    """Linear between those measured, and beyond the last as between the last two."""
+    nearest = min(range(len(measured)), key=lambda index: abs(measured[index] - count))
+    if measured[nearest] == count:
+        return _Point(nearest, nearest, 0.0, nearest)
+    if len(measured) == 1:
+        return _Point(0, 0, 0.0, nearest, float(count))
+    high = min(bisect_left(measured, count, 1), len(measured) - 1)
+    share = (count - measured[high - 1]) / (measured[high] - measured[high - 1])
+    return _Point(high - 1, high, share, nearest)

@@ -18,13 +18,11 @@ from foredraft.drafters.base import CostlyDrafter
 from foredraft.planner.base import Planned, RoundTimes
 from foredraft.planner.cost import Calibration, CostModel, PassSeconds
 from foredraft.planner.profile import Learned
-from foredraft.planner.select import Selection
+from foredraft.planner.select import HURDLE, Selection
 from foredraft.planner.survival import Survival
 from foredraft.tree import Budget, DraftTree
 
 MAX_CHAIN = 12
-MAX_CHAIN_ROWS = MAX_CHAIN + 1
-"""Rows that the longest chain of a request takes besides its root, and one more."""
 PROBE_SHARE = 0.01
 """Share of all time that trying may take, and that is laid by for it."""
 MOST_LOST = 0.03
@@ -124,7 +122,7 @@ class CostlyPlan:
         cost: CostModel,
         survival: Callable[[str, Planned], Survival],
     ) -> None:
-        self._drafters = drafters
+        self.drafters = drafters
         self._step_costs = step_costs
         self._cost = cost
         self._survival = survival
@@ -147,7 +145,7 @@ class CostlyPlan:
     ) -> CostlyDrafter | None:
         """The drafter to ask in this round, if any. free: what the free drafters offer. rate: tokens per second."""
         self._offer = None
-        offers = [self._best_offer(drafter, requests, rooms, rate, pass_s) for drafter in self._drafters]
+        offers = [self._best_offer(drafter, requests, rooms, rate, pass_s) for drafter in self.drafters]
         for request in requests:
             self._outputs[request.id] = len(request.tokens) - request.num_prompt_tokens, request.params.greedy
         good = [offer for offer in offers if self._pays(offer, requests, rooms, free, rate)]
@@ -237,7 +235,7 @@ class CostlyPlan:
 
     def observe(self, requests: Sequence[Planned], times: RoundTimes) -> None:
         """Lay by what trying may cost."""
-        if self._drafters:
+        if self.drafters:
             self._laid_by_s += PROBE_SHARE * times.total
             for request in requests:
                 self._spent_s[request.id] = self._spent_s.get(request.id, 0.0) + times.total
@@ -249,7 +247,7 @@ class CostlyPlan:
             self._lengths.append(length)
         self._asked.pop(request_id, None)
         self._spent_s.pop(request_id, None)
-        for drafter in self._drafters:
+        for drafter in self.drafters:
             self._own.pop((request_id, drafter.name), None)
             gained = self._gains.pop((request_id, drafter.name), 0.0)
             if length:
@@ -259,7 +257,7 @@ class CostlyPlan:
     def remarks(self, request_id: int) -> list[str]:
         """What there is to say of each costly drafter: what it costs, and how often it is right."""
         words = []
-        for drafter in self._drafters:
+        for drafter in self.drafters:
             share = self._own.get((request_id, drafter.name))
             costs = self._step_costs[drafter.name].step_s(1) / self._cost.seconds(1)
             seen = "not tried"
@@ -296,8 +294,9 @@ class CostlyPlan:
             paths = [path * share if fit else 0.0 for path, share, fit in zip(paths, shares, fits, strict=True)]
             tokens += sum(paths)
             seconds = length * step_s + pass_s(num_requests * (length + 1))
-            if tokens - rate * seconds > best.value:
-                best = _Offer(drafter, length, tokens, tokens - rate * seconds, best.read_s)
+            value = tokens - HURDLE * num_requests * length - rate * seconds
+            if value > best.value:
+                best = _Offer(drafter, length, tokens, value, best.read_s)
         return best
 
     def _pays(

@@ -14,6 +14,12 @@ from dataclasses import dataclass
 
 from foredraft.tree import DraftTree
 
+HURDLE = 0.02
+"""Expected tokens by which a row must be worth more than its cost.
+
+Rows that promise less bring little but luck, and a text that suits no drafter is spared many of them.
+"""
+
 
 @dataclass(frozen=True)
 class Selection:

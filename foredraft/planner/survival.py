@@ -7,7 +7,7 @@ code, say) shifts all bins together by an amount that is learned while it runs; 
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +38,6 @@ class _Bin:
         self.right += right
         self.total += 1.0
 
-    def estimate(self, prior: float) -> float:
-        return (self.right + PRIOR_WEIGHT * prior) / (self.total + PRIOR_WEIGHT)
-
 
 class Survival:
     """Chances of one drafter's tokens, given that their parents are right."""
@@ -54,17 +51,36 @@ class Survival:
 
     def chance(self, request_id: int, confidence: float, depth: int) -> float:
         """The chance that a token is right, where the drafter is so sure of it and it stands so deep (from 1)."""
-        column = bisect_right(CONFIDENCE_EDGES, confidence)
-        whole = self._all_depths[column].estimate(TRUST * confidence)
-        chance = self._bins[bisect_right(DEPTH_EDGES, depth)][column].estimate(whole)
-        shift = self._shifts.get(request_id, 0.0)
-        if shift:
-            chance /= chance + (1.0 - chance) * math.exp(-shift)
-        return chance
+        return self._shifted(self._estimate(confidence, depth), self._shifts.get(request_id, 0.0))
 
-    def learn(self, request_id: int, confidence: float, depth: int, *, right: bool) -> None:
-        """Count a token whose parent was right."""
-        expected = self.chance(request_id, confidence, depth)
+    def chances(self, request_id: int, confidences: Sequence[float], depths: Sequence[int]) -> list[float]:
+        """Those of all nodes of a tree; the root, at depth 0, is right."""
+        shift = self._shifts.get(request_id, 0.0)
+        estimates = map(self._estimate, confidences, depths)
+        found = [self._shifted(estimate, shift) for estimate in estimates] if shift else list(estimates)
+        found[0] = 1.0
+        return found
+
+    def _estimate(self, confidence: float, depth: int) -> float:
+        """What texts of all kinds say. Called for every node of every tree, so it is written out."""
+        column = bisect_right(CONFIDENCE_EDGES, confidence)
+        whole, own = self._all_depths[column], self._bins[bisect_right(DEPTH_EDGES, depth)][column]
+        of_all = (whole.right + PRIOR_WEIGHT * TRUST * confidence) / (whole.total + PRIOR_WEIGHT)
+        return (own.right + PRIOR_WEIGHT * of_all) / (own.total + PRIOR_WEIGHT)
+
+    @staticmethod
+    def _shifted(chance: float, shift: float) -> float:
+        return chance / (chance + (1.0 - chance) * math.exp(-shift)) if shift else chance
+
+    def learn(
+        self, request_id: int, confidence: float, depth: int, *, right: bool, expected: float | None = None
+    ) -> None:
+        """Count a token whose parent was right.
+
+        expected: the chance that it was given when it was drafted; None: what it would be given now.
+        """
+        if expected is None:
+            expected = self.chance(request_id, confidence, depth)
         tenth = self._errors[min(int(10 * expected), 9)]
         tenth[0] += expected
         tenth[1] += right

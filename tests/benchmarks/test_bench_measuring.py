@@ -1,8 +1,11 @@
+import time
+from collections.abc import Generator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.measuring import first_difference, rotated, spaced
+from benchmarks.measuring import first_difference, in_lockstep, rotated, spaced
 from benchmarks.tables import figure, table
 
 
@@ -42,3 +45,21 @@ def test_table_lines_up() -> None:
     ]
     assert figure(None) == "-"
     assert figure(1.005, 1) == "1.0"
+
+
+def test_who_has_come_least_far_goes_next() -> None:
+    """Kind: answers are measured one after the other, while the machine becomes faster or slower."""
+    order: list[str] = []
+
+    def answer(name: str, tokens_per_step: int, step_s: float) -> Generator[int, None, str]:
+        for step in range(1, 1 + 12 // tokens_per_step):
+            order.append(name)
+            time.sleep(step_s)
+            yield tokens_per_step * step
+        return name.upper()
+
+    answers = {"plain": answer("plain", 1, 0.0), "fast": answer("fast", 4, 0.02), "whole": answer("whole", 12, 0.0)}
+    results, seconds = in_lockstep(answers)
+    assert results == {"plain": "PLAIN", "fast": "FAST", "whole": "WHOLE"}
+    assert order == ["plain", "fast", "whole", *["plain"] * 3, "plain", "fast", *["plain"] * 4, "fast", *["plain"] * 3]
+    assert seconds["fast"] >= 3 * 0.02 > seconds["whole"]

@@ -1,10 +1,12 @@
 import json
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks.measuring import in_lockstep
 from benchmarks.ours import Engine as RealEngine
 from benchmarks.records import Records
 from benchmarks.speculation import Answer, SpeculationPlan, missing, planned_cells, run
@@ -19,9 +21,10 @@ PLAN = SpeculationPlan(sampled_at=0.8, seeds=(1, 2), num_sampled=2)
 def answer(speed: float, *, wrong_on: str = "", log: list[str] | None = None) -> Answer:
     """A mode of a given speed, whose tokens depend on prompt, temperature and seed only."""
 
-    def call(text: str, temperature: float, seed: int | None) -> dict[str, Any]:
+    def call(text: str, temperature: float, seed: int | None) -> Generator[int, None, dict[str, Any]]:
         if log is not None:
             log.append(text)
+        yield 1
         last = -1 if text == wrong_on else round(temperature * 10)
         ids = [ord(text[-1]), seed or 0, last]
         return {
@@ -80,7 +83,7 @@ def test_a_difference_is_found_and_placed(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_measures_only_what_is_missing(tmp_path: Path) -> None:
-    def interrupted(text: str, temperature: float, seed: int | None) -> dict[str, Any]:
+    def interrupted(text: str, temperature: float, seed: int | None) -> Generator[int, None, dict[str, Any]]:
         if text == "prompt 3":
             raise KeyboardInterrupt
         return answer(15.0)(text, temperature, seed)
@@ -116,7 +119,9 @@ class Engine:
     def __init__(self, llm: None, mode: str, **_: Any) -> None:
         self.call = answer(10.0, wrong_on="text" if mode == "broken" else "")
 
-    def answer(self, text: str, *, max_tokens: int, temperature: float, seed: int | None) -> dict[str, Any]:
+    def answer(
+        self, text: str, *, max_tokens: int, temperature: float, seed: int | None
+    ) -> Generator[int, None, dict[str, Any]]:
         return self.call(text, temperature, seed)
 
 
@@ -170,7 +175,10 @@ def test_modes_are_ways_of_drafting(smollm2_path: Path) -> None:
     ]:
         engine = RealEngine(llm, mode, draft=str(smollm2_path))
         assert tuple(name for name in engine._llm._planner.methods if name != "grammar") == methods
-        done = engine.answer("Count to twenty.", max_tokens=12, temperature=0.0, seed=None)
+        steps = engine.answer("Count to twenty.", max_tokens=12, temperature=0.0, seed=None)
+        [done] = in_lockstep({mode: steps})[0].values()
+        assert done["num_tokens"] == len(done["token_ids"]) == 12
+        assert done["decode_s"] > 0.0
         expected = expected or done["token_ids"]
         assert done["token_ids"] == expected
     with pytest.raises(ValueError, match="needs --draft"):

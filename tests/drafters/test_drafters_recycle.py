@@ -7,12 +7,7 @@ from helpers.engines import native_kernels
 
 from foredraft.drafters import recycle
 from foredraft.drafters.base import Outcome
-from foredraft.drafters.recycle import (
-    MAX_ROWS_READ,
-    NUM_CANDIDATES,
-    RecycleDrafter,
-    top_candidates,
-)
+from foredraft.drafters.recycle import NUM_CANDIDATES, RecycleDrafter, top_candidates
 from foredraft.kernels.operations import Kernels
 from foredraft.kernels.reference import ReferenceKernels
 from foredraft.sampling import SamplingParams
@@ -80,26 +75,32 @@ def test_two_tokens_know_more_than_one() -> None:
     assert np.mean(accepted[60:]) > np.mean(accepted[:10]) + 1
 
 
-def test_rejected_nodes_teach_too() -> None:
+def test_only_what_became_text_is_noted() -> None:
     model = TableModel(order=1, vocab_size=16, seed=2)
     drafter, view = RecycleDrafter(), View([1, 2])
-    tree = DraftTree((2, 9, 7), (-1, 0, 0))
+    tree = DraftTree((2, 9, 7, 8), (-1, 0, 0, 2))
     logits = model.tree_logits(view.tokens, tree)
-    view.tokens.append(3)
-    drafter.observe([view], [Outcome(tree, (), logits)])
-    view.tokens.append(9)
+    view.tokens.extend([7, 3])
+    drafter.observe([view], [Outcome(tree, (2,), logits)])
+    assert list(drafter._single) == [2, 7]
+    view.tokens.append(7)
     [proposal] = drafter.propose([view], budgets(1))
-    assert proposal.tokens == (9, int(model.logits([9]).argmax()))
+    assert proposal.tokens == (7, int(model.logits([7]).argmax()))
 
 
-def test_rows_of_the_accepted_path_come_first_and_not_all_are_read() -> None:
-    drafter, view = RecycleDrafter(), View([1, 2])
-    tokens = tuple(range(100, 100 + 20))
-    tree = DraftTree((2, *tokens), (-1, *range(20)))
-    logits = np.zeros((21, 32), np.float32)
-    view.tokens.extend([*tokens[:10], 9])
-    drafter.observe([view], [Outcome(tree, tuple(range(1, 11)), logits)])
-    assert list(drafter._single) == list(tokens[10 - MAX_ROWS_READ : 10])
+def test_candidates_that_were_found_already_are_not_looked_for_again() -> None:
+    class Blind(ReferenceKernels):
+        def pick(self, *arguments: object, **options: object) -> list[int]:
+            raise AssertionError("looked again")
+
+    logits = np.random.default_rng(0).standard_normal((2, 40)).astype(np.float32)
+    likeliest = {node: np.argsort(-row).tolist()[:NUM_CANDIDATES] for node, row in enumerate(logits)}
+    drafters = RecycleDrafter(Blind()), RecycleDrafter()
+    for drafter in drafters:
+        outcome = Outcome(DraftTree.chain(2, (3,)), (1,), logits, likeliest=likeliest if drafter is drafters[0] else {})
+        drafter.observe([View([1, 2, 3, 4])], [outcome])
+    assert drafters[0]._pair == drafters[1]._pair
+    assert len(drafters[0]._pair) == 2
 
 
 def test_confidence_follows_what_came_true() -> None:

@@ -1,4 +1,4 @@
-from foredraft.planner.balance import ALLOWED_SHARE, FIRST_NODES, FIRST_TOKENS, MOST_NODES, Balance
+from foredraft.planner.balance import FIRST_NODES, FIRST_TOKENS, FREE_SHARE, MOST_NODES, Balance
 
 
 def counted(rounds: list[tuple[int, int]], extra_s: float = 0.1) -> Balance:
@@ -10,20 +10,20 @@ def counted(rounds: list[tuple[int, int]], extra_s: float = 0.1) -> Balance:
 
 
 def test_losses_are_answered_and_gains_are_not() -> None:
-    assert Balance().demand(1.0) == 1.0
-    assert counted([(4, 4)] * 5).demand(1.0) == 1.0
+    assert Balance().demand(1.0, FREE_SHARE) == 1.0
+    assert counted([(4, 4)] * 5).demand(1.0, FREE_SHARE) == 1.0
     once, often = counted([(1, 4)]), counted([(1, 4)] * 3)
-    assert 1.0 < once.demand(1.0) < often.demand(1.0)
+    assert 1.0 < once.demand(1.0, FREE_SHARE) < often.demand(1.0, FREE_SHARE)
     assert once.saved_s == -0.4
 
 
 def test_a_long_answer_may_lose_more_before_it_matters() -> None:
     """Kind: an unlucky beginning keeps a long answer from ever drafting again."""
     late = counted([(1, 4), *[(1, 0)] * 200])
-    assert late.demand(1.0) == 1.0
+    assert late.demand(1.0, FREE_SHARE) == 1.0
     short = counted([(1, 0)] * (FIRST_TOKENS - 1) + [(1, 4)])
-    assert short.demand(1.0) > 1.0
-    assert -short.saved_s > ALLOWED_SHARE * FIRST_TOKENS
+    assert short.demand(1.0, FREE_SHARE) > 1.0
+    assert -short.saved_s > FREE_SHARE * FIRST_TOKENS
 
 
 def test_trees_grow_with_success() -> None:

@@ -144,7 +144,7 @@ def test_predictions_are_within_a_tenth_of_measured_runs(measuring: Measuring) -
         answers = [measuring.answer(engine, setting, prompt, turn=0) for prompt in PROMPTS]
         measured = sum(len(a.token_ids) for a in answers) / sum(a.num_rounds for a in answers)
         predicted = replay.fixed(setting.method, 4).mean_acceptance_length
-        assert predicted == pytest.approx(measured, rel=0.1 if setting.method == "recycle" else 1e-9)
+        assert predicted == pytest.approx(measured, rel=1e-9)
 
 
 def test_the_commands(smollm2_path: Path, tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Asking free drafters takes time as well: where it brings less than that, it is done in some rounds only."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import pytest
+from helpers.planning import TILES
+
+from foredraft.drafters.base import Outcome, RequestView
+from foredraft.planner import AutoPlanner
+from foredraft.planner.cost import CostModel
+from foredraft.planner.interest import ASKING_SHARE, FIRST_TRIES, MOST_SKIPPED, Interest
+from foredraft.testing import SimulatedClock, SyntheticDrafter
+from foredraft.testing.synthetic import Acceptance
+from foredraft.tree import Budget, DraftTree
+from foredraft.tune.simulate import KnownRequest, Simulated, simulate
+
+
+def asked_rounds(interest: Interest, num_rounds: int, saved_s: float, *, cost_s: float = 0.02) -> list[bool]:
+    """Whether request 0 is asked for in so many rounds, each of which saves so much then. A token takes a second."""
+    asked = []
+    for _ in range(num_rounds):
+        asked.append(interest.due(0))
+        if asked[-1]:
+            interest.count_gain(0, saved_s, 1.0)
+            interest.count_cost(cost_s)
+    return asked
+
+
+def test_what_brings_nothing_is_asked_in_its_share_of_the_time() -> None:
+    asked = asked_rounds(Interest(), 400, 0.0)
+    assert all(asked[:FIRST_TRIES])
+    later = asked[2 * FIRST_TRIES :]
+    assert 0.5 * ASKING_SHARE <= 0.02 * fmean(later) <= 1.01 * ASKING_SHARE
+
+
+def test_what_brings_more_than_it_takes_is_always_asked() -> None:
+    assert all(asked_rounds(Interest(), 100, 0.03))
+
+
+def test_one_success_is_enough_to_be_asked_again() -> None:
+    interest = Interest()
+    asked_rounds(interest, 50, 0.0)
+    while not interest.due(0):
+        pass
+    interest.count_gain(0, 1.0, 1.0)
+    assert all(asked_rounds(interest, 10, 0.0))
+
+
+def test_nothing_is_left_alone_for_ever() -> None:
+    asked = asked_rounds(Interest(), 10 * MOST_SKIPPED, 0.0, cost_s=50.0)
+    longest = max(len(run) for run in "".join("x" if one else " " for one in asked).split("x"))
+    assert longest == MOST_SKIPPED
+
+
+def test_a_disturbed_round_does_not_count_for_long() -> None:
+    interest = Interest()
+    asked_rounds(interest, 30, 0.03)
+    interest.count_cost(10.0)
+    assert all(asked_rounds(interest, 30, 0.03))
+
+
+def test_answers_are_judged_by_themselves() -> None:
+    interest = Interest()
+    asked_rounds(interest, 100, 0.0)
+    interest.forget(0)
+    assert all(asked_rounds(interest, FIRST_TRIES, 0.0))
+
+
+class Slow(SyntheticDrafter):
+    """Free, but not quite. dozes: as `Drafter` says."""
+
+    dozes = True
+    num_observed = 0
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+        self._clock.advance(0.02)
+        return super().propose(requests, budgets)
+
+    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
+        self.num_observed += 1
+        super().observe(requests, outcomes)
+
+
+def answered(acceptance: Acceptance, num_tokens: int = 600) -> tuple[Simulated, Slow]:
+    clock, text = SimulatedClock(), [place % 997 for place in range(num_tokens)]
+    drafter = Slow(text, acceptance, clock=clock)
+    planner = AutoPlanner([drafter], CostModel(TILES), {}, clock=clock)
+    request = KnownRequest(0, [1, *text], 1)
+    return simulate([request], planner, CostModel(TILES).seconds, clock, overhead_s=0.05), drafter
+
+
+def test_a_text_that_suits_nobody_takes_hardly_longer() -> None:
+    """Kind: the drafters of small models take a tenth of the time, whether they are of use or not."""
+    simulated, drafter = answered(0.0)
+    assert drafter.num_calls == drafter.num_observed <= 0.4 * len(simulated.rounds)
+    drafting_s = sum(one.times.draft for one in simulated.rounds[3 * FIRST_TRIES :])
+    assert drafting_s <= 1.2 * ASKING_SHARE * sum(one.times.total for one in simulated.rounds[3 * FIRST_TRIES :])
+
+
+@pytest.mark.parametrize("acceptance", [0.3, 0.9])
+def test_a_text_that_suits_them_is_drafted_in_every_round(acceptance: float) -> None:
+    simulated, drafter = answered(acceptance)
+    assert drafter.num_calls >= (0.8 if acceptance < 0.5 else 0.99) * len(simulated.rounds)
+
+
+def test_they_are_back_when_the_text_changes() -> None:
+    simulated, _ = answered(lambda place, depth: 0.9 if place >= 300 else 0.0)
+    places = [1]
+    for one in simulated.rounds:
+        places.append(places[-1] + one.num_tokens)
+    code = [one for place, one in zip(places, simulated.rounds, strict=False) if place >= 300]
+    back = next(index for index, one in enumerate(code) if one.num_accepted[0])
+    assert back <= 8
+    assert fmean(one.num_drafted[0] > 0 for one in code[back:-10]) >= 0.9
