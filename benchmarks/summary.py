@@ -79,6 +79,38 @@ def ours_to_best_peer(cells: Sequence[Cell]) -> dict[str, Any] | None:
     return {"best_peer": best, "ratio": ratios}
 
 
+def against_fixed(cells: Sequence[Cell]) -> dict[str, Any] | None:
+    """The modes whose planner decides, beside the best fixed number of draft tokens for these cells, and beside their own
+    expectations; None without such modes.
+
+    The best fixed mode is the one with the highest median speed-up over these cells, chosen by hindsight. to_expected:
+    speed to the one that the planner expected from round to round.
+    """
+    timed = [cell for cell in cells if all(run["num_tokens"] > 1 for run in cell["runs"].values())]
+    names = [name for name in timed[0]["runs"] if name.startswith(f"{OURS} ")] if timed else []
+    fixed = [name for name in names if ":" in name]
+    planned = [name for name in names if ":" not in name and name != f"{OURS} none"]
+    if not fixed or not planned:
+        return None
+    speeds = {name: [cell["runs"][name]["tokens_per_s"] for cell in timed] for name in names}
+    best = max(fixed, key=lambda name: summarise(paired_ratios(speeds[name], speeds[f"{OURS} none"])).median)
+    return {
+        "best_fixed": best,
+        "ratio": {name: summarise(paired_ratios(speeds[name], speeds[best])).to_json_dict() for name in planned},
+        "to_expected": {name: to_expected(timed, name) for name in planned},
+    }
+
+
+def to_expected(cells: Sequence[Cell], name: str) -> dict[str, Any] | None:
+    """Speed to the expected one; None where nothing was expected."""
+    ratios = []
+    for run in (cell["runs"][name] for cell in cells):
+        expected_s = run["speculation"]["expected_s"]
+        if expected_s:
+            ratios.append(run["tokens_per_s"] * expected_s / run["speculation"]["expected_tokens"])
+    return summarise(ratios).to_json_dict() if ratios else None
+
+
 def same_text_as_plain(cells: Sequence[Cell], name: str) -> int:
     """On how many prompts a peer's mode gave the text of the peer's own plain decoding (no claim of ours)."""
     return sum(cell["runs"][name]["text"] == cell["runs"][baseline_of(name)]["text"] for cell in cells)
@@ -111,6 +143,9 @@ def summary_of_pass(cells: Sequence[Cell]) -> dict[str, Any]:
         to_peer = ours_to_best_peer(own)
         if to_peer is not None:
             entry["ours_to_best_peer"] = to_peer
+        to_fixed = against_fixed(own)
+        if to_fixed is not None:
+            entry["against_fixed"] = to_fixed
         by_family[family] = entry
     peers = [name for name in names if name.startswith(f"{THEIRS} ")]
     result: dict[str, Any] = {"num_prompts": len(cells), "families": by_family}
@@ -157,4 +192,16 @@ def report_of_family(family: str, entry: dict[str, Any]) -> str:
             ratio = to_peer["ratio"].get(name)
             row.append(figure(ratio["median"] if ratio else None))
         rows.append(row)
-    return table(header, rows)
+    return "\n".join([table(header, rows), *lines_on_fixed(entry.get("against_fixed"))])
+
+
+def lines_on_fixed(found: dict[str, Any] | None) -> list[str]:
+    """How the modes whose planner decides stand to the best fixed one, and to what they expected."""
+    if found is None:
+        return []
+    lines = []
+    for name, ratio in found["ratio"].items():
+        expected = found["to_expected"][name]
+        told = f", {figure(expected['median'])} of what it expected" if expected else ""
+        lines.append(f"{name}: {figure(ratio['median'])} of {found['best_fixed']}, the best fixed one here{told}")
+    return lines

@@ -34,24 +34,28 @@ size_t Activations::at(size_t byte_row, size_t group) const {
   return first * (inputs_ / kGroup) + group * rows_in_pass(byte_row) + byte_row - first;
 }
 
-void Activations::quantize(const Kernels& kernels, size_t byte_row, const float* x) {
-  const size_t first = byte_row / rows_per_pass_ * rows_per_pass_;
-  const size_t group = at(byte_row, 0), half_group = 2 * first * (inputs_ / kGroup) + byte_row - first;
-  kernels.quantize_row(x, inputs_, rows_in_pass(byte_row), bytes_.data() + kGroup * group, scales_.data() + group,
-                       sums32_.data() + group, starts32_.data() + group, starts16_.data() + half_group);
+void Activations::quantize(const Kernels& kernels, size_t byte_row, const float* x, size_t begin, size_t end) {
+  const size_t first = byte_row / rows_per_pass_ * rows_per_pass_, rows = rows_in_pass(byte_row);
+  const size_t group = at(byte_row, begin);
+  const size_t half_group = 2 * first * (inputs_ / kGroup) + 2 * begin * rows + byte_row - first;
+  kernels.quantize_row(x + begin * kGroup, (end - begin) * kGroup, rows, bytes_.data() + kGroup * group,
+                       scales_.data() + group, sums32_.data() + group, starts32_.data() + group,
+                       starts16_.data() + half_group);
 }
 
-void Activations::fill_row(const Kernels& kernels, size_t row, const float* x) {
-  quantize(kernels, row * parts_, x);
-  if (parts_ == 1) return;
-  float* const rest = rests_.data() + row * inputs_;
-  for (size_t g = 0; g < inputs_ / kGroup; ++g) {
-    const size_t index = at(row * parts_, g);
-    for (size_t i = 0; i < kGroup; ++i) {
-      rest[g * kGroup + i] = x[g * kGroup + i] - scales_[index] * static_cast<float>(bytes_[kGroup * index + i]);
+void Activations::fill(const Kernels& kernels, const float* x, size_t begin, size_t end) {
+  for (size_t row = 0; row < num_byte_rows_ / parts_; ++row, x += inputs_) {
+    quantize(kernels, row * parts_, x, begin, end);
+    if (parts_ == 1) continue;
+    float* const rest = rests_.data() + row * inputs_;
+    for (size_t g = begin; g < end; ++g) {
+      const size_t index = at(row * parts_, g);
+      for (size_t i = 0; i < kGroup; ++i) {
+        rest[g * kGroup + i] = x[g * kGroup + i] - scales_[index] * static_cast<float>(bytes_[kGroup * index + i]);
+      }
     }
+    quantize(kernels, row * parts_ + 1, rest, begin, end);
   }
-  quantize(kernels, row * parts_ + 1, rest);
 }
 
 Rows Activations::from(size_t row) const {

@@ -15,10 +15,10 @@ class Activations {
  public:
   explicit Activations(bool precise) : parts_(precise ? 2 : 1) {}
 
-  // Makes room for `num_rows` rows. Every row must then be filled. Throws std::bad_alloc.
+  // Makes room for `num_rows` rows. Every group must then be filled. Throws std::bad_alloc.
   void resize(const Kernels& kernels, size_t num_rows, size_t inputs);
-  // Rows may be filled by several threads at once. x: [inputs].
-  void fill_row(const Kernels& kernels, size_t row, const float* x);
+  // Fills the groups from `begin` to `end` of all rows; several threads may fill others at once. x: [num_rows, inputs].
+  void fill(const Kernels& kernels, const float* x, size_t begin, size_t end);
 
   size_t parts() const { return parts_; }
   // Most rows of one call of a matmul: a whole number of passes.
@@ -27,7 +27,7 @@ class Activations {
   Rows from(size_t row) const;
 
  private:
-  void quantize(const Kernels& kernels, size_t byte_row, const float* x);
+  void quantize(const Kernels& kernels, size_t byte_row, const float* x, size_t begin, size_t end);
   size_t rows_in_pass(size_t byte_row) const;
   size_t at(size_t byte_row, size_t group) const;
 

@@ -103,6 +103,8 @@ class LinearOperation final : public Operation {
   }
 
  private:
+  // Groups of all rows together below which threads would cost more than they save.
+  static constexpr size_t kSerialGroups = 512;
   // Rows of one call of a matmul that takes floats only.
   static constexpr size_t kDenseRows = kMaxRowsPerCall / 2;
 
@@ -110,8 +112,13 @@ class LinearOperation final : public Operation {
     if (!quantized_) return;
     const size_t inputs = c.width(input_);
     activations_.resize(c.kernels(), num_rows, inputs);
-    for_rows(c.pool(), num_rows, inputs * activations_.parts(), [&](size_t r) {
-      activations_.fill_row(c.kernels(), r, c.buffer(input_) + r * inputs);
+    const size_t groups = inputs / kGroup, threads = static_cast<size_t>(c.pool().num_threads());
+    // Rows lie side by side, group by group: threads that took rows each would write to the same lines of the caches.
+    const size_t parts = num_rows * inputs * activations_.parts() < kSerialGroups * kGroup ? 1 : threads;
+    const size_t share = (groups + parts - 1) / parts;
+    c.pool().parallel_for((groups + share - 1) / share, [&](size_t part, int) {
+      const size_t end = (part + 1) * share < groups ? (part + 1) * share : groups;
+      activations_.fill(c.kernels(), c.buffer(input_), part * share, end);
     });
   }
 

@@ -289,6 +289,14 @@ class UsualFloats {
   std::fenv_t before_;
 };
 
+// Memory whose vectors begin where lines of the cache do: no vector lies on two, and threads that write neighbouring
+// tiles share none. Throws std::bad_alloc.
+std::shared_ptr<float[]> aligned_floats(size_t count) {
+  constexpr std::align_val_t kLine{64};
+  void* const memory = ::operator new(count * sizeof(float), kLine);
+  return {static_cast<float*>(memory), [](float* floats) { ::operator delete(floats, kLine); }};
+}
+
 }  // namespace
 
 void Program::run(const Batch& batch) {
@@ -298,7 +306,7 @@ void Program::run(const Batch& batch) {
   for (Memory& memory : memories_) {
     const size_t rows = memory.selected ? batch.num_selected : std::max(batch.num_rows, batch.num_selected);
     if (memory.data && memory.capacity >= rows) continue;
-    memory.data.reset(new float[rows * memory.width]);
+    memory.data = aligned_floats(rows * memory.width);
     memory.capacity = rows;
   }
   fill_rope_tables(batch);

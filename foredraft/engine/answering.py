@@ -45,7 +45,7 @@ def run_to_the_end(engine: Engine, requests: Sequence[Request]) -> None:
 def _in_queue(engine: Engine, requests: Sequence[Request]) -> Iterator[None]:
     """Queue the requests, and give all of them back at the end, even where the end of one fails."""
     with contextlib.ExitStack() as ends:
-        for request in reversed(requests):
+        for request in requests:
             ends.callback(engine.release, request)
         for request in requests:
             engine.submit(request)

@@ -169,7 +169,7 @@ class Request:
         return stopped
 
     def _finish(self, reason: FinishReason) -> None:
-        if not self._stops.stopped and self._push(self._detokenizer.finish()):
+        if self._push(self._detokenizer.finish()):
             reason = "stop"
         if not self._stops.stopped:
             self._text.append(self._stops.finish())

@@ -62,7 +62,7 @@ class ContinuingEncoder:
             if data and not text:
                 byte_id = self._byte_ids.get(data[0])
                 ids += [] if byte_id is None else [byte_id]
-                data = data[1:]
+                data, at_start = data[1:], False
         return ids
 
     def _encode_text(self, text: str, *, at_start: bool) -> list[int]:

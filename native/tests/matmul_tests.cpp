@@ -33,7 +33,7 @@ struct Inputs {
     for (size_t r = 0; r < num_rows(); ++r) {
       Activations alone(false);
       alone.resize(k, 1, inputs);
-      alone.fill_row(k, 0, values.data() + r * inputs);
+      alone.fill(k, values.data() + r * inputs, 0, inputs / kGroup);
       const Rows rows = alone.from(0);
       for (size_t i = 0; i < inputs; ++i) {
         result[r * inputs + i] = static_cast<double>(rows.bytes[i]) * rows.scales[i / kGroup];
@@ -56,7 +56,10 @@ std::vector<float> multiply(const Kernels& k, const Weight& weight, const Inputs
   Rows rows{};
   if (!is_dense(weight.format())) {
     activations.resize(k, count, x.inputs);
-    for (size_t r = 0; r < count; ++r) activations.fill_row(k, r, x.values.data() + r * x.inputs);
+    // Part after part, as several threads do.
+    for (size_t g = 0; g < x.inputs / kGroup; g += 3) {
+      activations.fill(k, x.values.data(), g, std::min(g + 3, x.inputs / kGroup));
+    }
     rows = activations.from(0);
   }
   rows.values = x.values.data();

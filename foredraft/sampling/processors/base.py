@@ -59,7 +59,7 @@ class Processors:
         What was once among `tokens` is taken to stay there; of a path nothing is.
         """
         num_output = len(tokens) - self._num_prompt_tokens
-        begin = min(self._num_sure, num_output)
+        begin = self._num_sure
         wanted = [*tokens[self._num_prompt_tokens + begin :], *path]
         num_shared = 0
         for known, token in zip(self._pushed[begin:], wanted, strict=False):
