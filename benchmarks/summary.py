@@ -80,8 +80,9 @@ def ours_to_best_peer(cells: Sequence[Cell]) -> dict[str, Any] | None:
 
 
 def against_fixed(cells: Sequence[Cell]) -> dict[str, Any] | None:
-    """The modes whose planner decides, beside the best fixed number of draft tokens for these cells, and beside their own
-    expectations; None without such modes.
+    """The modes whose planner decides, beside the best fixed one for these cells and beside their own expectations.
+
+    None without such modes.
 
     The best fixed mode is the one with the highest median speed-up over these cells, chosen by hindsight. to_expected:
     speed to the one that the planner expected from round to round.

@@ -27,6 +27,7 @@ from foredraft.planner import (
     Profile,
     make_auto_planner,
 )
+from foredraft.planner.first_look import SAMPLE
 from foredraft.sampling import SamplingParams
 from foredraft.speculative_config import parse_speculative_config
 from foredraft.text import load_tokenizer
@@ -174,7 +175,9 @@ class LLM:
             return FixedPlanner(drafter, drafting.num_draft_tokens or 0, reason=reason)
         store = CalibrationStore(cache_folder() / "calibration")
         drafters = with_grammar(make_drafters(asked, options))
-        return make_auto_planner(drafters, self.decoder, store, self._calibration_key, self._profile)
+        return make_auto_planner(
+            drafters, self.decoder, store, self._calibration_key, lambda: self.tokenizer.encode(SAMPLE), self._profile
+        )
 
     def _opened(self, trace: str | Path | Sink, drafting: "_Drafting", context_length: int) -> Sink:
         """Where the records of a trace go, the header already written."""

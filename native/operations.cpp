@@ -1,5 +1,6 @@
 #include "operations.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -220,9 +221,15 @@ class Gated final : public Operation {
   const char* kind() const override { return "gate"; }
   void run(const Context& c) override {
     const size_t width = c.width(gate_);
-    for_rows(c.pool(), c.num_rows(gate_), width, [&](size_t r) {
-      c.kernels().gated(c.buffer(gate_) + r * width, c.buffer(up_) + r * width, c.buffer(out_) + r * width, width,
-                        activation_);
+    const size_t rows = c.num_rows(gate_), threads = static_cast<size_t>(c.pool().num_threads());
+    // Columns, as the matmuls before and after are shared out: what a thread reads here is mostly of its own writing.
+    const size_t parts = rows * width < kSerialWork ? 1 : 2 * threads;
+    const size_t share = ((width + parts - 1) / parts + kTile - 1) / kTile * kTile;
+    c.pool().parallel_for((width + share - 1) / share, [&](size_t part, int) {
+      const size_t begin = part * share, count = std::min(share, width - begin);
+      for (size_t at = begin; at < rows * width; at += width) {
+        c.kernels().gated(c.buffer(gate_) + at, c.buffer(up_) + at, c.buffer(out_) + at, count, activation_);
+      }
     });
   }
 

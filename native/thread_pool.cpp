@@ -31,7 +31,9 @@ struct ThreadPool::Shared {
   std::atomic<Function> function{nullptr};
   std::atomic<void*> context{nullptr};
   std::atomic<uint32_t> num_tasks{0};
-  alignas(64) std::atomic<uint64_t> next{0};  // region number in the upper half, next task in the lower
+  // Region number in the upper half; in the lower, how many tasks were claimed from the front and from the back.
+  alignas(64) std::atomic<uint64_t> next{0};
+  static constexpr uint64_t kFront = uint64_t{1} << 16, kBack = 1;
   alignas(64) std::atomic<uint32_t> num_done{0};
   alignas(64) std::atomic<int> num_asleep{0};
   std::atomic<bool> stopping{false};
@@ -39,17 +41,21 @@ struct ThreadPool::Shared {
   std::condition_variable wake;
 
   static uint32_t region_of(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+  static uint32_t front_of(uint64_t word) { return static_cast<uint32_t>(word) >> 16; }
+  static uint32_t back_of(uint64_t word) { return static_cast<uint32_t>(word) & 0xffff; }
 
   void work(uint32_t region, int thread) {
     // Acquire: who sees a later region's values also sees its number, and so fails to claim.
     const Function body = function.load(std::memory_order_acquire);
     void* const its_context = context.load(std::memory_order_acquire);
     const uint32_t end = num_tasks.load(std::memory_order_acquire);
+    const bool from_front = thread % 2 == 0;
     uint64_t word = next.load(std::memory_order_acquire);
     uint32_t done = 0;
-    while (region_of(word) == region && static_cast<uint32_t>(word) < end) {
-      if (!next.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel)) continue;
-      body(its_context, static_cast<uint32_t>(word), thread);
+    while (region_of(word) == region && front_of(word) + back_of(word) < end) {
+      const uint64_t claimed = word + (from_front ? kFront : kBack);
+      if (!next.compare_exchange_weak(word, claimed, std::memory_order_acq_rel)) continue;
+      body(its_context, from_front ? front_of(word) : end - 1 - back_of(word), thread);
       ++done;
       word = next.load(std::memory_order_acquire);
     }

@@ -27,18 +27,32 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  // Calls body(task, thread) for every task in [0, num_tasks); thread < num_threads(). Tasks are handed out in
-  // ascending order to whichever thread is free, and all are done when this returns. `body` must not throw.
+  // Calls body(task, thread) for every task in [0, num_tasks); thread < num_threads(). Whichever thread is free takes
+  // the next task, those with even numbers from the front and the others from the back: so in regions that are alike a
+  // thread meets about the same tasks, and finds in its cache what it wrote before. All are done when this returns.
+  // `body` must not throw.
   template <class Body>
   void parallel_for(size_t num_tasks, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
-    run(num_tasks, [](void* context, size_t task, int thread) { (*static_cast<Plain*>(context))(task, thread); },
-        const_cast<void*>(static_cast<const void*>(&body)));
+    struct Part {
+      Plain* body;
+      size_t first;
+    };
+    for (size_t first = 0; first < num_tasks; first += kMostTasks) {
+      Part part{&body, first};
+      run(num_tasks - first < kMostTasks ? num_tasks - first : kMostTasks,
+          [](void* context, size_t task, int thread) {
+            const Part& own = *static_cast<Part*>(context);
+            (*own.body)(own.first + task, thread);
+          },
+          &part);
+    }
   }
 
  private:
   using Function = void (*)(void* context, size_t task, int thread);
   struct Shared;
+  static constexpr size_t kMostTasks = 0xffff;  // of one region
 
   void run(size_t num_tasks, Function function, void* context);
   void start_workers();

@@ -12,7 +12,7 @@ from foredraft.models import cached_decoder
 from foredraft.sampling import Processors, SamplingParams
 from foredraft.testing import TableModel
 from foredraft.tree import DraftTree
-from foredraft.verify import Verifier, usable_part
+from foredraft.verify import NUM_LIKELIEST, Verifier, usable_part
 
 V = 40
 MODEL = TableModel(2, V, seed=4)
@@ -77,9 +77,19 @@ def test_the_targets_token_is_that_of_the_seed_and_position() -> None:
         for position in (3, 4, 1000):
             for choice, num_path in ((0, 0), (2, 1)):
                 asked = Asked([*[0] * (position - 3), *tokens], params, choice)
-                found = verifier.target_token(MODEL.logits(tokens), asked, [4] * num_path)
+                found = verifier.target_tokens(MODEL.logits(tokens), asked, [4] * num_path)
                 where = [*[0] * (position - 3 + num_path), *tokens]
-                assert found == MODEL.next_token(where, params, choice=choice)
+                assert found[0] == MODEL.next_token(where, params, choice=choice)
+
+
+def test_of_greedy_text_the_next_likeliest_tokens_are_told_as_well() -> None:
+    """Kind: what options or noise have changed is taken for what the target finds likely."""
+    decoder, _ = table_decoder(MODEL)
+    logits = MODEL.logits([1, 2, 3])
+    found = Verifier(decoder, V).target_tokens(logits, Asked([1, 2, 3], SamplingParams(), 0), [])
+    assert found == np.argsort(-logits, kind="stable")[:NUM_LIKELIEST].tolist()
+    sampled = Asked([1, 2, 3], SamplingParams(seed=5, temperature=1.0), 0)
+    assert len(Verifier(decoder, V).target_tokens(logits, sampled, [])) == 1
 
 
 def test_padding_is_never_chosen() -> None:

@@ -23,7 +23,7 @@ from foredraft.planner.explain import Explanation
 from foredraft.planner.interest import Interest
 from foredraft.planner.profile import Learned
 from foredraft.planner.rate import Rate
-from foredraft.planner.select import HURDLE, Selection, select, survivals
+from foredraft.planner.select import FIRST_HURDLE, HURDLE, Selection, select, survivals
 from foredraft.planner.survival import Survival
 from foredraft.trace import Expectation
 from foredraft.tree import Budget, DraftTree
@@ -89,6 +89,7 @@ class AutoPlanner:
         self._expected_s: float | None = None
         self._plain_s = self._draft_s = 0.0
         self._asking_s: float | None = None
+        self._idle = False
         self._pass_s: PassSeconds = cost.seconds
         for name, known in (learned or {}).items():
             if name in self._drafters:
@@ -112,23 +113,21 @@ class AutoPlanner:
     def draft(self, requests: Sequence[Planned]) -> list[DraftTree]:
         """See `Planner`."""
         started = self._clock()
-        num_positions = 0
-        for request in requests:
-            running = self._running.setdefault(request.id, _Running())
-            running.length = len(request.tokens)
-            running.proposals.clear()
-            running.expected = 1.0
-            num_positions += running.length
-        self._pass_s = pass_s = self._cost.passes(len(requests), num_positions)
-        self._expected_s = self._plain_s = plain_s = self._rate.overhead_s + pass_s(len(requests))
-        self._draft_s, self._asking_s = 0.0, None
         rooms = [room(request) for request in requests]
         due = [most > 0 and self._interest.due(request.id) for request, most in zip(requests, rooms, strict=True)]
         for request, asked in zip(requests, due, strict=True):
-            self._running[request.id].asked = asked
+            running = self._running.setdefault(request.id, _Running())
+            running.length, running.asked, running.expected = len(request.tokens), asked, 1.0
+            running.proposals.clear()
         trees = [no_draft(request) for request in requests]
-        if not any(due) and (not self._costly.drafters or not any(rooms)):
+        self._asking_s = None
+        self._idle = not any(due) and not (self._costly.drafters and any(rooms))
+        if self._idle and self._expected_s is not None:
+            self._expected_s = self._plain_s
             return trees
+        self._pass_s = pass_s = self._cost.passes(len(requests), sum(len(request.tokens) for request in requests))
+        self._expected_s = self._plain_s = plain_s = self._rate.overhead_s + pass_s(len(requests))
+        self._draft_s = 0.0
         rate = self._rate.at_least(len(requests) / plain_s) * (1.0 + MARGIN)
         if any(due):
             row_s = pass_s(len(requests) + 1) - pass_s(len(requests))
@@ -160,7 +159,9 @@ class AutoPlanner:
         """
         a_token_s, pass_s = self._plain_s / len(requests), self._pass_s
         demands = [self._running[request.id].balance.demand(a_token_s, COSTLY_SHARE) for request in requests]
-        drafter, asked = self._costly.choose(requests, rooms, free, fmean(demands) * rate, pass_s), self._clock()
+        saved_s = [self._running[request.id].balance.saved_s for request in requests]
+        drafter = self._costly.choose(requests, rooms, free, fmean(demands) * rate, pass_s, saved_s)
+        asked = self._clock()
         if drafter is None:
             return free
         drafted = self._ask(drafter, requests, self._costly.budgets(drafter, requests, rooms, rate, pass_s))
@@ -217,8 +218,8 @@ class AutoPlanner:
         drafter: CostlyDrafter | None = None,
     ) -> Selection:
         """What of the trees to verify. drafter: the one with a model of its own that was asked, too."""
-        num, share = len(requests), FREE_SHARE if drafter is None else COSTLY_SHARE
-        survival = [self._promised(request, tree, num, share) for request, tree in zip(requests, trees, strict=True)]
+        num, free = len(requests), drafter is None
+        survival = [self._promised(one, tree, num, free=free) for one, tree in zip(requests, trees, strict=True)]
         most = min(MAX_NODES, sum(tree.num_draft_tokens for tree in trees))
         selected = select(trees, survival, pass_s, rate=rate, spent_s=spent_s, max_nodes=most)
         tokens = 0.0
@@ -228,29 +229,34 @@ class AutoPlanner:
             tokens += expected
         return replace(selected, tokens=tokens)
 
-    def _promised(self, request: Planned, tree: DraftTree, num_requests: int, share: float) -> list[float]:
-        """Chances of the nodes to be on the accepted path, as far as the request's balance lets them count."""
+    def _promised(self, request: Planned, tree: DraftTree, num_requests: int, *, free: bool) -> list[float]:
+        """Chances of the nodes to be on the accepted path, as far as the request's balance lets them count.
+
+        free: whether free drafters alone proposed them.
+        """
         if tree.num_draft_tokens == 0:
             return [1.0]
         balance = self._running[request.id].balance
-        demand = balance.demand(self._plain_s / num_requests, share)
+        demand = balance.demand(self._plain_s / num_requests, FREE_SHARE if free else COSTLY_SHARE)
+        hurdle = FIRST_HURDLE if free and balance.saved_s <= 0.0 else HURDLE
         chances = survivals(tree, tree.confidence)
         least = sorted(chances)[-balance.max_nodes - 1] if tree.num_draft_tokens > balance.max_nodes else 0.0
-        return [max(0.0, chance / demand - HURDLE) if chance >= least else 0.0 for chance in chances]
+        return [max(0.0, chance / demand - hurdle) if chance >= least else 0.0 for chance in chances]
 
     def observe(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """See `Planner`."""
         if not requests:  # all have failed: nothing is known of the pass but its time
+            return
+        if self._idle:
+            self._observe_idle(requests, outcomes)
             return
         started = self._clock()
         lengths = [self._running[request.id].length for request in requests]
         rows = [outcome.tree.num_nodes for outcome in outcomes]
         num_tokens = sum(len(request.tokens) - length for request, length in zip(requests, lengths, strict=True))
         self._rate.observe(num_tokens, times)
-        # Where nobody was asked time matters most, and there are other rounds to learn from.
-        if self._asking_s is not None or sum(rows) > len(rows):
-            row_positions = sum(r * length for r, length in zip(rows, lengths, strict=True))
-            self._cost.observe(sum(rows), times.verify, num_row_positions=row_positions, num_positions=sum(lengths))
+        row_positions = sum(r * length for r, length in zip(rows, lengths, strict=True))
+        self._cost.observe(sum(rows), times.verify, num_row_positions=row_positions, num_positions=sum(lengths))
         self._count(requests, outcomes, rows)
         self._costly.observe(requests, times)
         for drafter in self._drafters.values():
@@ -258,6 +264,16 @@ class AutoPlanner:
                 drafter.observe(requests, outcomes)
         if self._asking_s is not None:
             self._interest.count_cost((self._asking_s + self._clock() - started) / len(requests))
+
+    def _observe_idle(self, requests: Sequence[Planned], outcomes: Sequence[Outcome]) -> None:
+        """After a round in which nobody was asked: there are others to learn from, and here time matters most."""
+        for request, outcome in zip(requests, outcomes, strict=True):
+            running = self._running[request.id]
+            running.balance.num_tokens += len(request.tokens) - running.length
+            running.explanation.add(outcome, ())
+        for drafter in self._drafters.values():
+            if not getattr(drafter, "dozes", False):
+                drafter.observe(requests, outcomes)
 
     def _count(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], rows: Sequence[int]) -> None:
         """What the round brought each request, what it cost it, and what is learned of the drafters."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TypeVar
 
 from foredraft.planner.cost import Calibration
 
@@ -18,6 +19,8 @@ CONTEXT = 1024
 NUM_REPEATS = 3
 SLOWER = 1.3
 """What was saved may be so many times as slow as what is seen."""
+
+_Saved = TypeVar("_Saved")
 
 TimePass = Callable[[int, int], float]
 """From a number of rows and of cached positions to the seconds that a pass took."""
@@ -87,6 +90,22 @@ def _attention(seconds: Mapping[int, float], behind: Mapping[int, float], contex
     return max(0.0, extra[1] - per_row), per_row
 
 
+def _calibration(fields: Mapping[str, Any]) -> Calibration:
+    return Calibration(
+        tuple(int(count) for count in fields["rows"]),
+        tuple(float(seconds) for seconds in fields["seconds"]),
+        float(fields["per_position"]),
+        float(fields["per_position_row"]),
+    )
+
+
+def _agreement(values: Any) -> tuple[int, int]:
+    right, total = (int(value) for value in values)
+    if not 0 <= right <= total:
+        raise ValueError("at most as many can be right as there are")
+    return right, total
+
+
 class CalibrationStore:
     """Calibrations in a folder, one small file each. A file that cannot be read or written is as good as none."""
 
@@ -95,28 +114,34 @@ class CalibrationStore:
 
     def load(self, key: Mapping[str, object]) -> Calibration | None:
         """What was saved under this key, or None."""
-        try:
-            saved = json.loads(self._path(key).read_text(encoding="utf-8"))
-            if saved["key"] != json.loads(json.dumps(key)):
-                return None
-            fields = saved["calibration"]
-            return Calibration(
-                tuple(int(count) for count in fields["rows"]),
-                tuple(float(seconds) for seconds in fields["seconds"]),
-                float(fields["per_position"]),
-                float(fields["per_position_row"]),
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            return None
+        return self._loaded(key, "calibration", _calibration)
 
     def save(self, key: Mapping[str, object], calibration: Calibration) -> None:
         """Keep a calibration; what is there is replaced as a whole or not at all."""
+        self._keep(key, "calibration", asdict(calibration))
+
+    def load_agreement(self, key: Mapping[str, object]) -> tuple[int, int] | None:
+        """How often a drafter was right, of how many times, as saved under this key; or None."""
+        return self._loaded({**key, "of": "agreement"}, "agreement", _agreement)
+
+    def save_agreement(self, key: Mapping[str, object], right_and_total: tuple[int, int]) -> None:
+        """Keep how often a drafter was right."""
+        self._keep({**key, "of": "agreement"}, "agreement", right_and_total)
+
+    def _loaded(self, key: Mapping[str, object], kind: str, parse: Callable[[Any], _Saved]) -> _Saved | None:
+        try:
+            saved = json.loads(self._path(key).read_text(encoding="utf-8"))
+            return parse(saved[kind]) if saved["key"] == json.loads(json.dumps(key)) else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            return None
+
+    def _keep(self, key: Mapping[str, object], kind: str, values: object) -> None:
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self._folder, suffix=".part")
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump({"key": key, "calibration": asdict(calibration)}, file)
+                    json.dump({"key": key, kind: values}, file)
                 os.replace(name, self._path(key))
             except BaseException:
                 Path(name).unlink(missing_ok=True)

@@ -26,11 +26,11 @@ MAX_CHAIN = 12
 PROBE_SHARE = 0.01
 """Share of all time that trying may take, and that is laid by for it."""
 MOST_LOST = 0.03
-"""Share of an answer's time that trying may take."""
+"""Share of an answer's time that reading or trying in vain may take, besides what drafts have won for it."""
 NUM_PROBE_TOKENS = 2
 MOST_FIRST_TRIES = 4
 """Times that a drafter of which no token was ever seen is tried without anything laid by: it may have none to show."""
-CAUTION = 0.5
+CAUTION = 0.75
 """Share of the expected gain that reading may cost: an answer may end sooner than expected."""
 FIRST_GUESS = 0.7
 """Share of right tokens before any was seen."""
@@ -137,14 +137,25 @@ class CostlyPlan:
         self._laid_by_s = 0.0
         self._spent_s: dict[int, float] = {}
         self._offer: _Offer | None = None
+        self._saved_s: Sequence[float] = ()
         self.reading_s = 0.0
         """Of the last time a drafter was asked, the seconds that it read text it had not seen."""
 
     def choose(
-        self, requests: Sequence[Planned], rooms: Sequence[int], free: Selection, rate: float, pass_s: PassSeconds
+        self,
+        requests: Sequence[Planned],
+        rooms: Sequence[int],
+        free: Selection,
+        rate: float,
+        pass_s: PassSeconds,
+        saved_s: Sequence[float],
     ) -> CostlyDrafter | None:
-        """The drafter to ask in this round, if any. free: what the free drafters offer. rate: tokens per second."""
+        """The drafter to ask in this round, if any.
+
+        free: what the free drafters offer. rate: tokens per second. saved_s: by drafts so far, of each request.
+        """
         self._offer = None
+        self._saved_s = saved_s
         offers = [self._best_offer(drafter, requests, rooms, rate, pass_s) for drafter in self.drafters]
         for request in requests:
             self._outputs[request.id] = len(request.tokens) - request.num_prompt_tokens, request.params.greedy
@@ -313,7 +324,19 @@ class CostlyPlan:
             gained = gain * min(1.0, free.tokens / offer.tokens) / len(requests)
             self._gains[key] = self._gains.get(key, 0.0) + gained
             promised += CAUTION * self._gain_a_token(request, name) * min(most, self._rest(request))
-        return max(gain, promised) > rate * offer.read_s
+        pays = max(gain, promised) > rate * offer.read_s
+        return pays and (gain > rate * offer.read_s or self._bearable(offer.read_s, requests, rooms, rate))
+
+    def _bearable(self, price_s: float, requests: Sequence[Planned], rooms: Sequence[int], rate: float) -> bool:
+        """Whether no request would lose more if this were spent in vain than it has won, and a share of its time.
+
+        An answer may end any moment, and be no longer than others were that came this far.
+        """
+        for request, most, saved_s in zip(requests, rooms, self._saved_s, strict=True):
+            whole_s = self._spent_s.get(request.id, 0.0) + min(most, self._rest(request)) / rate
+            if price_s > saved_s + MOST_LOST * whole_s:
+                return False
+        return True
 
     def _gain_a_token(self, request: Planned, name: str) -> float:
         """Tokens gained for each token of the answer, had the drafter been asked wherever it was the best.
@@ -337,18 +360,15 @@ class CostlyPlan:
         """A short chain of a drafter that is not worth it as far as is known, to know better.
 
         What was laid by must suffice for it, unless none of its tokens was ever seen in the few times it was asked, and
-        none of the requests may lose more by it than `MOST_LOST` of its time.
+        it must be bearable.
         """
         for offer in offers:
             name = offer.drafter.name
             price = offer.read_s + NUM_PROBE_TOKENS * self._step_costs[name].step_s(len(requests))
             seen = any((name, greedy) in self._shared for greedy in (True, False))
             new = not seen and self._num_asked[name] < MOST_FIRST_TRIES
-            bearable = all(
-                price <= MOST_LOST * (self._spent_s.get(request.id, 0.0) + min(most, self._rest(request)) / rate)
-                for request, most in zip(requests, rooms, strict=True)
-            )
-            if offer.num_tokens and bearable and (new or price <= self._laid_by_s):
+            bearable = offer.num_tokens and self._bearable(price, requests, rooms, rate)
+            if bearable and (new or price <= self._laid_by_s):
                 self._laid_by_s -= price
                 return _Offer(offer.drafter, NUM_PROBE_TOKENS, 1.0, 0.0, offer.read_s, probing=True)
         return None

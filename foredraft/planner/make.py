@@ -1,6 +1,6 @@
 """From drafters to a planner that knows what they cost here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from foredraft.drafters.base import CostlyDrafter, Drafter
 from foredraft.models.cached_decoder import CachedDecoder
@@ -8,7 +8,11 @@ from foredraft.planner.auto import AutoPlanner
 from foredraft.planner.calibration import READING_ROWS, ROWS, CalibrationStore, TimePass, calibrate, holds
 from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.costly import StepCosts
-from foredraft.planner.profile import Profile
+from foredraft.planner.first_look import agreement
+from foredraft.planner.profile import Learned, Profile
+
+FIRST_GAIN = 0.1
+"""Tokens that a costly drafter is taken to gain for each token of an answer before any answer has shown it."""
 
 
 def make_auto_planner(
@@ -16,12 +20,13 @@ def make_auto_planner(
     decoder: CachedDecoder,
     store: CalibrationStore,
     key: Mapping[str, object],
+    sample: Callable[[], Sequence[int]],
     profile: Profile | None = None,
 ) -> AutoPlanner:
-    """Calibrate what was not calibrated before, and plan by it.
+    """Calibrate what was not calibrated before, look how often costly drafters are right, and plan by it.
 
-    decoder: the target's. key: what its times depend on: file, kernels, machine, settings. profile: what was found
-    out before; it comes before the store.
+    decoder: the target's. key: what its times depend on: file, kernels, machine, settings. sample: the tokens of
+    `first_look.SAMPLE`. profile: what was found out before; it comes before the store.
     """
     context = min(1024, decoder.config.context_length - 64)
 
@@ -30,12 +35,31 @@ def make_auto_planner(
 
     known = profile.calibration(key) if profile else None
     cost = CostModel(known or _known(store, key, of_target, context=max(0, context)))
-    steps = {}
+    steps, learned = {}, dict(profile.learned if profile else {})
     for drafter in drafters:
         if not drafter.free:
             known = profile.calibration(key, drafter.name) if profile else None
             steps[drafter.name] = StepCosts(known or _of_drafter(drafter, store, key))
-    return AutoPlanner(drafters, cost, steps, learned=profile.learned if profile else None)
+            if drafter.name not in learned:
+                learned[drafter.name] = _looked_at(drafter, decoder, store, key, sample)
+    return AutoPlanner(drafters, cost, steps, learned=learned)
+
+
+def _looked_at(
+    drafter: Drafter,
+    decoder: CachedDecoder,
+    store: CalibrationStore,
+    key: Mapping[str, object],
+    sample: Callable[[], Sequence[int]],
+) -> Learned:
+    costly: CostlyDrafter = drafter  # type: ignore[assignment]
+    own_key = {**key, "drafter": drafter.name}
+    seen = store.load_agreement(own_key)
+    if seen is None:
+        seen = agreement(costly, decoder, sample())
+        store.save_agreement(own_key, seen)
+    gain = FIRST_GAIN if seen[1] else 0.0
+    return Learned(greedy_share=seen, sampled_share=seen, greedy_gain=gain, sampled_gain=gain)
 
 
 def _of_drafter(drafter: Drafter, store: CalibrationStore, key: Mapping[str, object]) -> Calibration:

@@ -19,6 +19,8 @@ HURDLE = 0.02
 
 Rows that promise less bring little but luck, and a text that suits no drafter is spared many of them.
 """
+FIRST_HURDLE = 0.08
+"""The same of free drafts, for an answer that has won nothing by drafts so far."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -37,6 +38,17 @@ void test_regions() {
       sleep_ms(3);  // long enough for the workers to fall asleep
       CHECK(region_is_whole(pool, 100));
     }
+    CHECK(region_is_whole(pool, 140000));
+  }
+}
+
+// Kind: a thread gets other tasks every time, and reads what another core has just written.
+void test_tasks_are_taken_from_both_ends() {
+  ThreadPool pool(2);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int> threads(1 + static_cast<size_t>(round), -1);
+    pool.parallel_for(threads.size(), [&](size_t task, int thread) { threads[task] = thread; });
+    CHECK(std::is_sorted(threads.begin(), threads.end()));
   }
 }
 
@@ -115,6 +127,7 @@ void test_thread_pool_and_forks() {
 
 void test_thread_pool() {
   test_regions();
+  test_tasks_are_taken_from_both_ends();
   test_ends();
   test_several_callers();
 }

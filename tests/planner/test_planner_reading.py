@@ -8,7 +8,7 @@ from helpers.planning import TILES, usual_speed
 from foredraft.drafters.base import RequestView, no_draft
 from foredraft.planner import AutoPlanner, Learned
 from foredraft.planner.cost import Calibration, CostModel
-from foredraft.planner.costly import StepCosts
+from foredraft.planner.costly import MOST_LOST, StepCosts
 from foredraft.testing import SimulatedClock, SyntheticDrafter
 from foredraft.tree import Budget, DraftTree
 from foredraft.tune.simulate import KnownRequest, Simulated, simulate
@@ -47,6 +47,15 @@ def test_a_model_that_turns_out_useless_is_left_again() -> None:
     assert sum(one.num_drafted[0] > 0 for one in rounds) <= 25
     reading_s = max(one.times.draft for one in rounds)
     assert sum(one.times.total for one in rounds) <= 1.03 * 400 * 1.05 + reading_s
+
+
+def test_nothing_is_read_that_an_answer_could_not_bear_to_lose() -> None:
+    """Kind: a prompt is read for an answer that ends at the next token."""
+    rounds = answered(1.0, 400).rounds
+    first = next(index for index, one in enumerate(rounds) if one.num_drafted[0])
+    before_s = sum(one.times.total for one in rounds[:first])
+    reading_s = len(PROMPT) * READ_S
+    assert reading_s <= MOST_LOST * 2.1 * before_s  # it is taken to go on for as long again
 
 
 def test_of_two_models_the_one_that_need_not_read_is_asked() -> None:
