@@ -106,7 +106,7 @@ def to_expected(cells: Sequence[Cell], name: str) -> dict[str, Any] | None:
     """Speed to the expected one; None where nothing was expected."""
     ratios = []
     for run in (cell["runs"][name] for cell in cells):
-        expected_s = run["speculation"]["expected_s"]
+        expected_s = run.get("speculation", {}).get("expected_s")  # records of earlier versions have none
         if expected_s:
             ratios.append(run["tokens_per_s"] * expected_s / run["speculation"]["expected_tokens"])
     return summarise(ratios).to_json_dict() if ratios else None

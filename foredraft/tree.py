@@ -150,7 +150,7 @@ class DraftTree:
     def restricted(self, nodes: Sequence[int]) -> "DraftTree":
         """The tree of some of its nodes, given in rising order: the root, and no node without its parent.
 
-        Raises ValueError where the root or a parent is missing, or the order is another.
+        Raises ValueError where the root or a parent is missing, or does not come first.
         """
         index = {node: i for i, node in enumerate(nodes)}
         parents = [index.get(self.parents[node], -1) for node in nodes]

@@ -212,10 +212,13 @@ def _make_one(asked: str | Drafter, options: DraftOptions) -> Drafter:
 
 
 def _make_model(name: str, options: DraftOptions) -> Drafter:
-    return _model(resolve(name), options)
+    path = resolve(name)
+    drafter, status = _model(path, options), path.stat()
+    drafter.identity = repr((str(path.resolve()), status.st_size, status.st_mtime_ns, options.vocab_size))
+    return drafter
 
 
-def _model(path: Path, options: DraftOptions) -> Drafter:
+def _model(path: Path, options: DraftOptions) -> ModelDrafter | TranslatedDrafter:
     """Drafts from a model, translated where its vocabulary is not the target's."""
     name = f"model:{path.stem.replace(',', '_')}"  # a comma stands between the names of several drafters
     whole = options.decoder
@@ -249,7 +252,9 @@ def _skip(layers: str, options: DraftOptions) -> ModelDrafter:
         left_out = choose_layers(whole, options.target.encode(SAMPLE), num_logits=num_logits)
     kept = [layer for layer in range(whole.config.num_layers) if layer not in left_out]
     part = load_part(whole, kept, token_ids=token_ids)
-    return _model_drafter(part, options, vocab_size=vocab_size, token_ids=token_ids, name="skip")
+    drafter = _model_drafter(part, options, vocab_size=vocab_size, token_ids=token_ids, name="skip")
+    drafter.identity = repr((kept, options.vocab_size))
+    return drafter
 
 
 def _model_drafter(

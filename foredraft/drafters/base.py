@@ -86,7 +86,12 @@ class Drafter(Protocol):
 
 
 class CostlyDrafter(Drafter, Protocol):
-    """A drafter with a model of its own: reading costs it time, and so does every step."""
+    """A drafter with a model of its own: reading costs it time, and so does every step.
+
+    It may have an attribute `identity`, a string that is another one for everything that makes its proposals or its
+    speed others. What is found out when it is first loaded is kept under this; without it, it is found out at every
+    start. It is asked for proposals then, for requests with negative ids.
+    """
 
     def num_unread(self, request: RequestView) -> int:
         """Tokens of the request it has to read before it can draft; 0 or 1 where it keeps up; 0 where it cannot."""

@@ -173,6 +173,8 @@ class ModelDrafter:
     says so, and `num_given_up` counts them.
     """
 
+    identity = ""
+
     def __init__(
         self,
         decoder: CachedDecoder,

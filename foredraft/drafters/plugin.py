@@ -80,6 +80,8 @@ class GuardedDrafter:
 
     def __init__(self, drafter: Drafter, vocab_size: int) -> None:
         self.name, self.free = drafter.name, drafter.free
+        self.dozes = getattr(drafter, "dozes", False) is True
+        self.identity = str(getattr(drafter, "identity", ""))
         self._drafter = drafter
         self._vocab_size = vocab_size
 

@@ -101,6 +101,8 @@ class TranslatedDrafter:
     both. It is where both vocabularies have it, or where the text ends there.
     """
 
+    identity = ""
+
     def __init__(self, drafter: ReadingDrafter, *, target: Tokenizer, own: Tokenizer) -> None:
         self.name = f"{drafter.name} (another tokenizer)"
         self.free = False

@@ -1,11 +1,12 @@
 """The plan that never makes things slower: it drafts what is expected to save more time than it costs.
 
-In every round the free drafters are asked, and their trees laid over each other; each node gets its chance from what
-was seen of its drafter so far, and the nodes that are worth a row of the verify pass are verified. A drafter with a
-model of its own is asked where its steps are expected to pay, too (see `foredraft.planner.costly`).
+The free drafters are asked in every round, or in some where that brings less than it takes (see
+`foredraft.planner.interest`), and their trees laid over each other; each node gets its chance from what was seen of its
+drafter so far, and the nodes that are worth a row of the verify pass are verified. A drafter with a model of its own is
+asked where its steps are expected to pay, too (see `foredraft.planner.costly`).
 
 After the round every proposal is compared with what the target said, whether it was verified or not. So a free drafter
-that was of no use costs nothing, and is back as soon as the text suits it.
+that was of no use costs little, and is back as soon as the text suits it.
 """
 
 import time
@@ -89,7 +90,7 @@ class AutoPlanner:
         self._expected_s: float | None = None
         self._plain_s = self._draft_s = 0.0
         self._asking_s: float | None = None
-        self._idle = False
+        self._idle, self._num_planned = False, 0
         self._pass_s: PassSeconds = cost.seconds
         for name, known in (learned or {}).items():
             if name in self._drafters:
@@ -122,9 +123,10 @@ class AutoPlanner:
         trees = [no_draft(request) for request in requests]
         self._asking_s = None
         self._idle = not any(due) and not (self._costly.drafters and any(rooms))
-        if self._idle and self._expected_s is not None:
+        if self._idle and self._num_planned == len(requests):
             self._expected_s = self._plain_s
             return trees
+        self._num_planned = len(requests)
         self._pass_s = pass_s = self._cost.passes(len(requests), sum(len(request.tokens) for request in requests))
         self._expected_s = self._plain_s = plain_s = self._rate.overhead_s + pass_s(len(requests))
         self._draft_s = 0.0
@@ -263,7 +265,8 @@ class AutoPlanner:
             if self._asking_s is not None or not getattr(drafter, "dozes", False):
                 drafter.observe(requests, outcomes)
         if self._asking_s is not None:
-            self._interest.count_cost((self._asking_s + self._clock() - started) / len(requests))
+            num_asked = sum(self._running[request.id].asked for request in requests)
+            self._interest.count_cost((self._asking_s + self._clock() - started) / max(1, num_asked))
 
     def _observe_idle(self, requests: Sequence[Planned], outcomes: Sequence[Outcome]) -> None:
         """After a round in which nobody was asked: there are others to learn from, and here time matters most."""

@@ -20,6 +20,9 @@ NUM_REPEATS = 3
 SLOWER = 1.3
 """What was saved may be so many times as slow as what is seen."""
 
+MOST_PLACES = 1000
+"""Places at the most at which a drafter was compared with the target."""
+
 _Saved = TypeVar("_Saved")
 
 TimePass = Callable[[int, int], float]
@@ -101,7 +104,7 @@ def _calibration(fields: Mapping[str, Any]) -> Calibration:
 
 def _agreement(values: Any) -> tuple[int, int]:
     right, total = (int(value) for value in values)
-    if not 0 <= right <= total:
+    if not 0 <= right <= total <= MOST_PLACES:
         raise ValueError("at most as many can be right as there are")
     return right, total
 

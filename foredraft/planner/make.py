@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from foredraft.drafters.base import CostlyDrafter, Drafter
+from foredraft.errors import ForedraftError
 from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.planner.auto import AutoPlanner
 from foredraft.planner.calibration import READING_ROWS, ROWS, CalibrationStore, TimePass, calibrate, holds
@@ -53,13 +54,21 @@ def _looked_at(
     sample: Callable[[], Sequence[int]],
 ) -> Learned:
     costly: CostlyDrafter = drafter  # type: ignore[assignment]
-    own_key = {**key, "drafter": drafter.name}
-    seen = store.load_agreement(own_key)
+    identity, own_key = getattr(drafter, "identity", ""), _own_key(drafter, key)
+    seen = store.load_agreement(own_key) if identity else None
     if seen is None:
-        seen = agreement(costly, decoder, sample())
-        store.save_agreement(own_key, seen)
+        try:
+            seen = agreement(costly, decoder, sample())
+        except ForedraftError:  # it will be told when the drafter is asked for an answer
+            return Learned()
+        if identity:
+            store.save_agreement(own_key, seen)
     gain = FIRST_GAIN if seen[1] else 0.0
     return Learned(greedy_share=seen, sampled_share=seen, greedy_gain=gain, sampled_gain=gain)
+
+
+def _own_key(drafter: Drafter, key: Mapping[str, object]) -> dict[str, object]:
+    return {**key, "drafter": drafter.name, "identity": getattr(drafter, "identity", "")}
 
 
 def _of_drafter(drafter: Drafter, store: CalibrationStore, key: Mapping[str, object]) -> Calibration:
@@ -68,7 +77,7 @@ def _of_drafter(drafter: Drafter, store: CalibrationStore, key: Mapping[str, obj
     def time_pass(num_tokens: int, context: int) -> float:
         return costly.time_step(num_tokens=num_tokens, context=context)
 
-    return _known(store, {**key, "drafter": drafter.name}, time_pass, rows=READING_ROWS, context=0)
+    return _known(store, _own_key(drafter, key), time_pass, rows=READING_ROWS, context=0)
 
 
 def _known(

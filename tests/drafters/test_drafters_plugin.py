@@ -238,3 +238,15 @@ def test_a_model_in_a_folder_is_no_plugin(install: Callable[..., None]) -> None:
     with pytest.raises(ForedraftError):
         make_drafters(["./mine"], OPTIONS)
     assert make_drafters([str(tiny_file())], OPTIONS)[0].name.startswith("model:")
+
+
+def test_what_a_drafter_says_of_itself_is_passed_on() -> None:
+    """Kind: a plugin is told of every round although it asked not to be."""
+
+    class Dozing(Echo):
+        dozes, identity = True, "one"
+
+    wrapped = guarded(Dozing(), VOCAB_SIZE)
+    assert (wrapped.dozes, wrapped.identity) == (True, "one")  # type: ignore[attr-defined]
+    plain = guarded(Echo(), VOCAB_SIZE)
+    assert (plain.dozes, plain.identity) == (False, "")  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import pytest
 
 from foredraft.drafters import DraftOptions, make_drafters
 from foredraft.drafters.base import CostlyDrafter, RequestView
+from foredraft.errors import DrafterError
 from foredraft.llm import LLM
 from foredraft.planner import CalibrationStore, make_auto_planner
 from foredraft.planner import make as making
@@ -82,12 +83,45 @@ def test_it_is_seen_once_and_kept(
     assert learned(profile).greedy_share == (1.0, 9.0)
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"key": 1, "agreement": [1, 2]}', '{"agreement": [3, 2]}'])
+def test_it_belongs_to_one_drafter(llm: LLM, itself: CostlyDrafter, tmp_path: Path) -> None:
+    """Kind: what was seen of a model is believed of another one of that name."""
+    store = CalibrationStore(tmp_path)
+
+    def seen(drafter: CostlyDrafter) -> tuple[float, float]:
+        made = make_auto_planner([drafter], llm.decoder, store, {"m": 1}, lambda: llm.tokenizer.encode(SAMPLE))
+        return made.learned[drafter.name].greedy_share
+
+    options = DraftOptions(llm.tokenizer, llm.decoder.kernels, llm.tokenizer.vocab_size, decoder=llm.decoder)
+    most, one = (make_drafters([name], options)[0] for name in ("skip:1-28", "skip:15"))
+    assert most.name == one.name
+    assert seen(most)[0] < seen(one)[0]  # type: ignore[arg-type]
+    assert seen(itself) == seen(itself)
+
+
+def test_a_drafter_that_fails_can_be_loaded(llm: LLM, itself: CostlyDrafter, tmp_path: Path) -> None:
+    """Kind: a fault that would end one request keeps the model from being loaded."""
+
+    class Failing(Wrong):
+        def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+            raise DrafterError("not yet")
+
+        def time_step(self, *, num_tokens: int, context: int) -> float:
+            return 0.01
+
+    drafter = Failing(itself)
+    sample = lambda: llm.tokenizer.encode(SAMPLE)  # noqa: E731
+    made = make_auto_planner([drafter], llm.decoder, CalibrationStore(tmp_path), {"m": 1}, sample)  # type: ignore[list-item]
+    assert made.learned["wrong"].greedy_share == (0.0, 0.0)
+    assert len(drafter.forgotten) == 1
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"key": 1, "agreement": [1, 2]}', '{"agreement": [3, 2]}', "HUGE"])
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -> None:
     store = CalibrationStore(tmp_path)
     store.save_agreement({"a": 1}, (3, 5))
     assert store.load_agreement({"a": 1}) == (3, 5)
     assert store.load({"a": 1}) is None
     [file] = tmp_path.iterdir()
-    file.write_text(content, encoding="utf-8")
+    kept = file.read_text(encoding="utf-8")
+    file.write_text(kept.replace("5]", "1" + 400 * "0" + "]") if content == "HUGE" else content, encoding="utf-8")
     assert store.load_agreement({"a": 1}) is None

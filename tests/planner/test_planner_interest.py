@@ -113,3 +113,22 @@ def test_they_are_back_when_the_text_changes() -> None:
     back = next(index for index, one in enumerate(code) if one.num_accepted[0])
     assert back <= 8
     assert fmean(one.num_drafted[0] > 0 for one in code[back:-10]) >= 0.9
+
+
+def test_what_is_expected_of_an_idle_round_is_that_of_its_requests() -> None:
+    """Kind: after a crowd a single request is expected to take as long as all of them."""
+    clock, text = SimulatedClock(), [place % 997 for place in range(300)]
+    planner = AutoPlanner([Slow(text, 0.0, clock=clock)], CostModel(TILES), {}, clock=clock)
+    crowd = [KnownRequest(index, [1, *text[: 150 if index else 300]], 1) for index in range(8)]
+    wanted = CostModel(TILES).seconds
+    expected: dict[int, set[float]] = {}
+    verify = wanted
+
+    def seconds(num_rows: int, num_row_positions: int = 0, num_positions: int = 0) -> float:
+        found = planner.expectation(0)
+        if found is not None and num_rows == len(planner._running):
+            expected.setdefault(num_rows, set()).add(round(found.seconds, 1))
+        return verify(num_rows)
+
+    simulate(crowd, planner, seconds, clock, overhead_s=0.05, max_running=8)
+    assert max(expected[1]) < min(expected[8])
