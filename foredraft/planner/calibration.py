@@ -93,15 +93,6 @@ def _attention(seconds: Mapping[int, float], behind: Mapping[int, float], contex
     return max(0.0, extra[1] - per_row), per_row
 
 
-def _calibration(fields: Mapping[str, Any]) -> Calibration:
-    return Calibration(
-        tuple(int(count) for count in fields["rows"]),
-        tuple(float(seconds) for seconds in fields["seconds"]),
-        float(fields["per_position"]),
-        float(fields["per_position_row"]),
-    )
-
-
 def _agreement(values: Any) -> tuple[int, int]:
     right, total = (int(value) for value in values)
     if not 0 <= right <= total <= MOST_PLACES:
@@ -117,7 +108,7 @@ class CalibrationStore:
 
     def load(self, key: Mapping[str, object]) -> Calibration | None:
         """What was saved under this key, or None."""
-        return self._loaded(key, "calibration", _calibration)
+        return self._loaded(key, "calibration", Calibration.from_json)
 
     def save(self, key: Mapping[str, object], calibration: Calibration) -> None:
         """Keep a calibration; what is there is replaced as a whole or not at all."""

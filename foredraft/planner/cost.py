@@ -7,11 +7,12 @@ with something else, its memory slower than a minute ago, or the calibration yea
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from statistics import median
+from typing import Any
 
 NUM_REMEMBERED = 9
 """Rounds whose median corrects a number of rows: a few disturbed ones do not count, and a lasting change does."""
@@ -50,6 +51,16 @@ class Calibration:
             raise ValueError("a calibration needs finite times")
         if not 0 <= self.per_position_row < math.inf:
             raise ValueError("a calibration needs finite times")
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "Calibration":
+        """From the plain values of its fields. Raises KeyError, TypeError or ValueError where they are none."""
+        return cls(
+            tuple(int(count) for count in fields["rows"]),
+            tuple(float(seconds) for seconds in fields["seconds"]),
+            float(fields["per_position"]),
+            float(fields["per_position_row"]),
+        )
 
 
 class CostModel:

@@ -135,22 +135,13 @@ def _profile(values: dict[str, Any]) -> Profile:
         tokenizer=str(values["tokenizer"]),
         machine=dict(values["machine"]),
         key=dict(values["key"]),
-        calibrations={name: _calibration(fields) for name, fields in values["calibrations"].items()},
+        calibrations={name: Calibration.from_json(fields) for name, fields in values["calibrations"].items()},
         learned=learned,
         recommended=Recommended(
             draft=tuple(str(name) for name in recommended["draft"]),
             num_draft_tokens=None if number is None else int(number),
             num_draft_branches=int(recommended["num_draft_branches"]),
         ),
-    )
-
-
-def _calibration(fields: Mapping[str, Any]) -> Calibration:
-    return Calibration(
-        tuple(int(count) for count in fields["rows"]),
-        tuple(float(seconds) for seconds in fields["seconds"]),
-        float(fields["per_position"]),
-        float(fields["per_position_row"]),
     )
 
 

@@ -64,6 +64,31 @@ def test_ratios_are_paired_by_prompt(tmp_path: Path) -> None:
     assert "token ids equal to plain decoding: 10 of 10" in report(found)
 
 
+def test_what_the_planner_decides_is_set_beside_the_best_fixed_mode(tmp_path: Path) -> None:
+    def with_expectation(speed: float, expected_s: float | None) -> Answer:
+        def call(text: str, temperature: float, seed: int | None) -> Generator[int, None, dict[str, Any]]:
+            run = yield from answer(speed)(text, temperature, seed)
+            expected = {
+                "expected_tokens": None if expected_s is None else run["tokens_per_s"],
+                "expected_s": expected_s,
+            }
+            return run | {"speculation": expected}
+
+        return call
+
+    records = opened(tmp_path / "r.jsonl")
+    modes = {"none": 10.0, "auto": 18.0, "suffix:4": 15.0, "draft:3": 12.0}
+    answers = {f"foredraft {m}": with_expectation(v, 0.9 if m == "auto" else None) for m, v in modes.items()}
+    run(answers, PROMPTS, SpeculationPlan(), records)
+    found = summary(planned_cells(PROMPTS, SpeculationPlan(), records))
+    beside = found["greedy"]["families"]["code"]["against_fixed"]
+    assert beside["best_fixed"] == "foredraft suffix:4"
+    assert list(beside["ratio"]) == ["foredraft auto"]
+    assert beside["ratio"]["foredraft auto"]["median"] == pytest.approx(1.2)
+    assert beside["to_expected"]["foredraft auto"]["median"] == pytest.approx(0.9)
+    assert "foredraft auto: 1.20 of foredraft suffix:4, the best fixed one here, 0.90 of what" in report(found)
+
+
 def test_a_difference_is_found_and_placed(tmp_path: Path) -> None:
     records = opened(tmp_path / "r.jsonl")
     answers = {"foredraft none": answer(10.0), "foredraft lookup": answer(15.0, wrong_on="prompt 4")}

@@ -12,7 +12,7 @@ from foredraft.kernels.operations import Kernels
 from foredraft.kernels.reference import ReferenceKernels
 from foredraft.sampling import SamplingParams
 from foredraft.testing import TableModel
-from foredraft.tree import DraftTree
+from foredraft.tree import Budget, DraftTree
 
 GREEDY = SamplingParams()
 
@@ -171,3 +171,13 @@ def test_what_lies_deeper_is_learned_of_the_two_tokens_before_it() -> None:
     [after] = drafter.propose([View([2, 3])], budgets(1))
     assert before.tokens == after.tokens == (3, 4)
     assert after.confidence[1] > before.confidence[1]
+
+
+def test_tokens_that_cannot_be_of_use_are_left_out() -> None:
+    """Kind: time goes into nodes that nobody would verify."""
+    drafter, logits = RecycleDrafter(), np.full((1, 32), -9.0, np.float32)
+    logits[0, [4, 5, 6]] = 5.0, 4.0, 1.0
+    drafter.observe([View([2, 3, 4])], [Outcome(DraftTree.chain(3), (), logits)])
+    [whole] = drafter.propose([View([2, 3])], [Budget(3)])
+    [part] = drafter.propose([View([2, 3])], [Budget(3, least=whole.confidence[1])])
+    assert (whole.tokens, part.tokens) == ((3, 4, 5, 6), (3, 4))

@@ -18,6 +18,7 @@ from foredraft.drafters.suffix import (
     grow_tree,
 )
 from foredraft.errors import OptionError
+from foredraft.planner.select import survivals
 from foredraft.tree import DraftTree
 
 
@@ -340,3 +341,15 @@ def test_a_text_that_was_dropped_can_be_kept_again() -> None:
     assert not shared.places(text[:10])
     shared.add(text)
     assert shared.places(text[:10])
+
+
+def test_tokens_that_cannot_be_of_use_are_left_out() -> None:
+    """Kind: time goes into nodes that nobody would verify."""
+    texts = [[1, 2, 3, 3, -1], [1, 2, 4, 4, -1], [1, 2, 5, 5, -1]]
+    places: list[tuple[list[int], int, int, int]] = [(text, 2, 0, 2) for text in texts]
+    whole = grow_tree(9, places, 6)
+    part = grow_tree(9, places, 6, 0.2)
+    survival = survivals(whole, whole.confidence)
+    assert whole.num_draft_tokens == 6
+    assert 0 < part.num_draft_tokens < 6
+    assert part.num_draft_tokens == sum(chance >= 0.2 for chance in survival[1:])
