@@ -10,6 +10,7 @@ from foredraft.drafters.base import Outcome, RequestView
 from foredraft.planner import AutoPlanner
 from foredraft.planner.cost import CostModel
 from foredraft.planner.interest import ASKING_SHARE, FIRST_TRIES, MOST_SKIPPED, Interest
+from foredraft.planner.survival import TRUST
 from foredraft.testing import SimulatedClock, SyntheticDrafter
 from foredraft.testing.synthetic import Acceptance
 from foredraft.tree import Budget, DraftTree
@@ -132,3 +133,15 @@ def test_what_is_expected_of_an_idle_round_is_that_of_its_requests() -> None:
 
     simulate(crowd, planner, seconds, clock, overhead_s=0.05, max_running=8)
     assert max(expected[1]) < min(expected[8])
+
+
+@pytest.mark.parametrize(("confidence", "drafted"), [(0.15, False), (0.25, True)])
+def test_rows_that_just_pay_are_left_out_before_anything_was_won(confidence: float, drafted: bool) -> None:
+    """Kind: a text that suits no drafter pays for many rows, each of which promised a little more than its cost."""
+    text = [place % 97 for place in range(40)]
+    drafter = SyntheticDrafter(text, 0.5, confidence=lambda chance: confidence)
+    planner = AutoPlanner([drafter], CostModel(TILES), {}, clock=SimulatedClock())
+    [tree] = planner.draft([KnownRequest(0, [1, *text], 1)])
+    cost = 0.6 / 7 * 1.03  # of a row, in tokens, at the speed of plain decoding
+    assert TRUST * confidence > cost  # it would pay
+    assert (tree.num_draft_tokens > 0) is drafted
