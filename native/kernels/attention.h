@@ -14,28 +14,47 @@ namespace {
 
 constexpr int kBlock = 16;
 
-// Scores of kQueries queries against one block: sixteen keys at once, summed over the head's width in order.
-template <class V, int kQueries>
-inline void score_block(const float* queries, int width, const uint16_t* keys, float* scores, size_t stride) {
-  typename V::F32 sums[kQueries];
-  for (int q = 0; q < kQueries; ++q) sums[q] = V::zero();
-  for (int e = 0; e < width; ++e) {
-    const auto k = V::from_half(keys + e * kBlock);
-#pragma GCC unroll 8
-    for (int q = 0; q < kQueries; ++q) sums[q] = V::fma(V::broadcast(queries[q * width + e]), k, sums[q]);
-  }
-  for (int q = 0; q < kQueries; ++q) V::store(scores + static_cast<size_t>(q) * stride, sums[q]);
-}
+// Sums that are in the making at once: enough to keep the multipliers busy while each waits for its last product, and
+// as many as the registers hold besides what is multiplied.
+template <class V>
+constexpr int kSums = V::kMaxRows >= 8 ? 16 : 4;
 
-// Adds weights times values of one block to kQueries outputs, 16 columns at `column`, key after key.
-template <class V, int kQueries>
-inline void add_values(const float* weights, size_t stride, const uint16_t* values, int width, int column,
-                       typename V::F32* totals) {
-  for (int key = 0; key < kBlock; ++key) {
-    const auto v = V::from_half(values + key * width + column);
+// Scores of kQueries queries against kBlocks blocks of sixteen keys, each summed over the head's width in order.
+template <class V, int kQueries, int kBlocks>
+inline void score_blocks(const float* queries, int width, const uint16_t* const* keys, float* scores, size_t stride) {
+  typename V::F32 sums[kBlocks][kQueries];
+  for (auto& of_block : sums) {
+    for (auto& sum : of_block) sum = V::zero();
+  }
+  for (int e = 0; e < width; ++e) {
+    typename V::F32 k[kBlocks];
+#pragma GCC unroll 16
+    for (int b = 0; b < kBlocks; ++b) k[b] = V::from_half(keys[b] + e * kBlock);
 #pragma GCC unroll 8
     for (int q = 0; q < kQueries; ++q) {
-      totals[q] = V::fma(V::broadcast(weights[static_cast<size_t>(q) * stride + static_cast<size_t>(key)]), v, totals[q]);
+      const auto x = V::broadcast(queries[q * width + e]);
+#pragma GCC unroll 16
+      for (int b = 0; b < kBlocks; ++b) sums[b][q] = V::fma(x, k[b], sums[b][q]);
+    }
+  }
+  for (int b = 0; b < kBlocks; ++b) {
+    for (int q = 0; q < kQueries; ++q) V::store(scores + static_cast<size_t>(q) * stride + b * kBlock, sums[b][q]);
+  }
+}
+
+// Adds weights times values of one block to kQueries outputs, in kGroups groups of 16 columns, key after key.
+template <class V, int kQueries, int kGroups>
+inline void add_values(const float* weights, size_t stride, const uint16_t* values, int width,
+                       typename V::F32 (&totals)[kGroups][kQueries]) {
+  for (int key = 0; key < kBlock; ++key) {
+    typename V::F32 v[kGroups];
+#pragma GCC unroll 16
+    for (int g = 0; g < kGroups; ++g) v[g] = V::from_half(values + key * width + g * 16);
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) {
+      const auto x = V::broadcast(weights[static_cast<size_t>(q) * stride + static_cast<size_t>(key)]);
+#pragma GCC unroll 16
+      for (int g = 0; g < kGroups; ++g) totals[g][q] = V::fma(x, v[g], totals[g][q]);
     }
   }
 }
@@ -45,18 +64,28 @@ struct BlockList {
   const uint16_t* const* blocks;
   int num_shared, num_own;
 
-  const uint16_t* at(int row, int index) const {
-    return index < num_shared ? blocks[index] : blocks[num_shared + row * num_own + index - num_shared];
+  // Those from `index` on, up to the last shared one or the row's last one.
+  const uint16_t* const* from(int row, int index) const {
+    return blocks + (index < num_shared ? index : num_shared + row * num_own + index - num_shared);
   }
 };
 
-template <class V, int kQueries>
+template <class V, int kQueries, int kBlocks = kSums<V> / kQueries>
 void score_queries(const AttentionTile& t, const BlockList& keys, int first, int row, int begin, int end) {
   const size_t stride = static_cast<size_t>(t.num_blocks) * kBlock;
-  for (int b = begin; b < end; ++b) {
-    score_block<V, kQueries>(t.queries + first * t.head_width, t.head_width, keys.at(row, b),
-                             t.scores + static_cast<size_t>(first) * stride + static_cast<size_t>(b) * kBlock, stride);
+  int b = begin;
+  for (; b + kBlocks <= end; b += kBlocks) {
+    score_blocks<V, kQueries, kBlocks>(t.queries + first * t.head_width, t.head_width, keys.from(row, b),
+                                       t.scores + static_cast<size_t>(first) * stride + static_cast<size_t>(b) * kBlock,
+                                       stride);
   }
+  if constexpr (kBlocks > 1) score_queries<V, kQueries, kBlocks / 2>(t, keys, first, row, b, end);
+}
+
+// One bit for each key of a block: set from the oldest that is seen up to the end, both counted from its first key.
+inline uint32_t seen_keys(int oldest, int end) {
+  const int low = oldest < 0 ? 0 : oldest < kBlock ? oldest : kBlock, high = end < 0 ? 0 : end < kBlock ? end : kBlock;
+  return ((1u << high) - 1u) & ~((1u << low) - 1u);
 }
 
 // Turns the scores of one query into weights that sum to 1; masked keys get weight 0.
@@ -70,13 +99,11 @@ void normalize(const AttentionTile& t, int query) {
   auto best = lowest;
   for (int b = 0; b < t.num_blocks; ++b) {
     const int start = (t.first_block + b) * kBlock;
-    uint32_t seen = 0;
-    for (int i = 0; i < kBlock; ++i) seen |= static_cast<uint32_t>(start + i >= oldest && start + i <= position) << i;
     auto s = V::load(scores + b * kBlock);
     if (t.softcap > 0.0f) {
       s = V::mul(V::broadcast(t.softcap), tanh_of<V>(V::mul(s, V::broadcast(1.0f / t.softcap))));
     }
-    s = V::select(seen, s, lowest);
+    s = V::select(seen_keys(oldest - start, position + 1 - start), s, lowest);
     V::store(scores + b * kBlock, s);
     best = V::max(best, s);
   }
@@ -98,28 +125,39 @@ void normalize(const AttentionTile& t, int query) {
   }
 }
 
-template <class V, int kQueries>
-void mix_queries(const AttentionTile& t, const BlockList& values, int first, int row) {
+template <class V, int kQueries, int kGroups = kSums<V> / kQueries>
+void mix_queries(const AttentionTile& t, const BlockList& values, int first, int row, int begin) {
   const size_t stride = static_cast<size_t>(t.num_blocks) * kBlock;
   const float* const weights = t.scores + static_cast<size_t>(first) * stride;
-  for (int column = 0; column < t.head_width; column += 16) {
-    typename V::F32 totals[kQueries];
-    for (int q = 0; q < kQueries; ++q) totals[q] = V::zero();
-    for (int b = 0; b < t.num_blocks; ++b) {
-      add_values<V, kQueries>(weights + b * kBlock, stride, values.at(row, b), t.head_width, column, totals);
+  int column = begin;
+  for (; column + 16 * kGroups <= t.head_width; column += 16 * kGroups) {
+    typename V::F32 totals[kGroups][kQueries];
+    for (auto& of_group : totals) {
+      for (auto& total : of_group) total = V::zero();
     }
-    for (int q = 0; q < kQueries; ++q) V::store(t.out + (first + q) * t.head_width + column, totals[q]);
+    for (int b = 0; b < t.num_blocks; ++b) {
+      add_values<V, kQueries, kGroups>(weights + b * kBlock, stride, *values.from(row, b) + column, t.head_width,
+                                       totals);
+    }
+    for (int g = 0; g < kGroups; ++g) {
+      for (int q = 0; q < kQueries; ++q) {
+        V::store(t.out + (first + q) * t.head_width + column + 16 * g, totals[g][q]);
+      }
+    }
   }
+  if constexpr (kGroups > 1) mix_queries<V, kQueries, kGroups / 2>(t, values, first, row, column);
 }
 
-// Calls step<n>(first query, row) over runs of at most 8 queries that see the same blocks.
-template <class Step>
+// Calls step<n>(first query, row) over runs of at most kMost queries that see the same blocks.
+template <int kMost, class Step>
 void for_runs(int num_queries, int run, Step step) {
   for (int start = 0; start < num_queries; start += run) {
     const int row = start / run;
     const int end = start + run < num_queries ? start + run : num_queries;
     int q = start;
-    for (; q + 8 <= end; q += 8) step(std::integral_constant<int, 8>(), q, row);
+    if constexpr (kMost >= 8) {
+      for (; q + 8 <= end; q += 8) step(std::integral_constant<int, 8>(), q, row);
+    }
     for (; q + 4 <= end; q += 4) step(std::integral_constant<int, 4>(), q, row);
     for (; q + 2 <= end; q += 2) step(std::integral_constant<int, 2>(), q, row);
     for (; q < end; ++q) step(std::integral_constant<int, 1>(), q, row);
@@ -128,21 +166,22 @@ void for_runs(int num_queries, int run, Step step) {
 
 template <class V>
 void attention(const AttentionTile& t) {
+  constexpr int kMost = kSums<V> >= 8 ? 8 : 4;
   const int shared = t.shared_blocks - t.first_block;
   const int own = t.num_blocks - shared;
   const BlockList keys{t.keys, shared, own}, values{t.values, shared, own};
-  for_runs(t.num_queries, t.num_queries, [&](auto n, int first, int) {
+  for_runs<kMost>(t.num_queries, t.num_queries, [&](auto n, int first, int) {
     score_queries<V, decltype(n)::value>(t, keys, first, 0, 0, shared);
   });
   const int run = own > 0 ? t.queries_per_row : t.num_queries;
   if (own > 0) {
-    for_runs(t.num_queries, run, [&](auto n, int first, int row) {
+    for_runs<kMost>(t.num_queries, run, [&](auto n, int first, int row) {
       score_queries<V, decltype(n)::value>(t, keys, first, row, shared, t.num_blocks);
     });
   }
   for (int q = 0; q < t.num_queries; ++q) normalize<V>(t, q);
-  for_runs(t.num_queries, run, [&](auto n, int first, int row) {
-    mix_queries<V, decltype(n)::value>(t, values, first, row);
+  for_runs<kMost>(t.num_queries, run, [&](auto n, int first, int row) {
+    mix_queries<V, decltype(n)::value>(t, values, first, row, 0);
   });
 }
 
