@@ -14,12 +14,22 @@ from operator import mul
 from statistics import median
 from typing import Any
 
-NUM_REMEMBERED = 9
-"""Rounds whose median corrects a number of rows: a few disturbed ones do not count, and a lasting change does."""
-WEIGHT_OF_ALL = 2.0
-"""How many rounds of one number of rows weigh as much as what rounds of all numbers say."""
-NUM_ROUNDS_TO_FORGET = 200.0
+NUM_TO_JUDGE = 9
+"""Passes whose median says what a number of rows takes: few disturbed ones do not count, and a lasting change does."""
+NUM_OF_LEVEL = 5
+"""Passes whose median says how fast the machine is now."""
+NUM_REMEMBERED = 32
+"""Passes of each number of rows that are remembered, for when the machine is as fast again as it was then."""
+ALIKE = 0.1
+"""Passes count for each other where the machine was as fast, but for this share."""
+WEIGHT_OF_GUESS = 1.0
+"""How many passes of a number of rows weigh as much as the guess from the speed of the machine."""
+HOPE = 0.75
+"""Of two guesses at rows that were not seen, the weight of the one that says less: trying them shows what is true."""
+NUM_ROUNDS_TO_FORGET = 100.0
 """Rounds after which what was seen at a number of rows weighs half: it is not asked for now, and things change."""
+MOST_ROUNDS_WITHOUT = 16
+"""Rounds without a pass of the fewest rows after which passes of more rows say how fast the machine is."""
 MOST_ROWS = 65536
 """Most rows of a pass that a calibration may name: far more than is ever measured."""
 
@@ -71,11 +81,10 @@ class CostModel:
         self._points: list[_Point] = []
         self._num_filled = 32
         self._fill()
-        self._seen: list[deque[float]] = [deque(maxlen=NUM_REMEMBERED) for _ in calibration.rows]
-        self._medians = [1.0] * len(calibration.rows)
+        self._seen: list[deque[tuple[float, float]]] = [deque(maxlen=NUM_REMEMBERED) for _ in calibration.rows]
         self._last_seen = [0] * len(calibration.rows)
-        self._all: deque[float] = deque(maxlen=NUM_REMEMBERED)
-        self._of_all = 1.0
+        self._levels: deque[float] = deque(maxlen=NUM_OF_LEVEL)
+        self._level = 1.0
         self._num_rounds = 0
         self._corrections: list[float] = []
         self._corrected: list[float] = []
@@ -104,10 +113,10 @@ class CostModel:
         index, ratio = point.nearest, seconds / expected
         self._num_rounds += 1
         self._last_seen[index] = self._num_rounds
-        self._seen[index].append(ratio)
-        self._medians[index] = median(self._seen[index])
-        self._all.append(ratio)
-        self._of_all = median(self._all)
+        if index == 0 or self._num_rounds - self._last_seen[0] > MOST_ROUNDS_WITHOUT:
+            self._levels.append(ratio)
+        self._level = median(self._levels) if self._levels else 1.0
+        self._seen[index].append((self._level, ratio))
         self._correct()
 
     def _attention(self, num_row_positions: int, num_positions: int) -> float:
@@ -133,11 +142,24 @@ class CostModel:
         self._corrected = list(accumulate(seconds, max))
 
     def _correction(self, index: int) -> float:
-        count = len(self._seen[index])
-        if not count:
-            return self._of_all
-        weight = count * math.exp2((self._last_seen[index] - self._num_rounds) / NUM_ROUNDS_TO_FORGET)
-        return (weight * self._medians[index] + WEIGHT_OF_ALL * self._of_all) / (weight + WEIGHT_OF_ALL)
+        guess, level = self._guess(index), self._level
+        alike = [ratio for then, ratio in self._seen[index] if abs(then - level) <= ALIKE * level]
+        if not alike:
+            return guess
+        found = median(alike[-NUM_TO_JUDGE:])
+        weight = len(alike) * math.exp2((self._last_seen[index] - self._num_rounds) / NUM_ROUNDS_TO_FORGET)
+        return (weight * found + WEIGHT_OF_GUESS * guess) / (weight + WEIGHT_OF_GUESS)
+
+    def _guess(self, index: int) -> float:
+        """What a number of rows takes in calibrated times, by the speed of passes of the fewest.
+
+        Where these are slower, or faster, all of the work may be, or only the memory, which more rows do not wait for
+        as they compute in the meantime (Williams et al., "Roofline", 2009).
+        """
+        seconds = self._calibration.seconds
+        of_all, of_memory = self._level, max(1.0, self._level * seconds[0] / seconds[index])
+        less, more = sorted((of_all, of_memory))
+        return HOPE * less + (1.0 - HOPE) * more
 
 
 @dataclass(frozen=True, slots=True)
