@@ -9,8 +9,9 @@ import pytest
 from helpers.engines import tiny_file
 
 from foredraft import LLM, SamplingParams
-from foredraft.drafters import Outcome, RequestView
+from foredraft.drafters import DraftOptions, Outcome, RequestView, make_drafters
 from foredraft.drafters.lookup import LookupDrafter
+from foredraft.drafters.model import ModelDrafter
 from foredraft.errors import DrafterError, OptionError
 from foredraft.tree import Budget, DraftTree
 
@@ -81,6 +82,37 @@ def test_what_is_no_drafter(plain: LLM, draft: object) -> None:
     with pytest.raises(OptionError) as caught:
         plain.with_drafts(draft)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+class ReadingTheEnd:
+    """A draft model that is to read the last tokens of each prompt only."""
+
+    name, free = "late", False
+
+    def __init__(self, drafter: ModelDrafter) -> None:
+        self._drafter = drafter
+        self.num_unread, self.time_step = drafter.num_unread, drafter.time_step
+        self.observe, self.forget = drafter.observe, drafter.forget
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+        for request in requests:
+            self._drafter.read_only_end(request, 8)
+            assert self._drafter.num_unread(request) <= 8
+        return self._drafter.propose(requests, budgets)
+
+
+def test_a_model_that_reads_the_end_only_changes_the_speed_and_not_the_text(smollm2_path: Path) -> None:
+    llm = LLM(smollm2_path, draft="none")
+    [model] = make_drafters([str(smollm2_path)], DraftOptions(llm.tokenizer, llm.decoder.kernels, memory="none"))
+    assert isinstance(model, ModelDrafter)
+    engine = llm.with_drafts([ReadingTheEnd(model)], num_draft_tokens=3, draft_memory="none")
+    for temperature in (0.0, 0.8):
+        params = SamplingParams(max_tokens=32, temperature=temperature, seed=1)
+        prompts = ["The river rose for three days, and on the fourth the people of the town", "One, two, three, four,"]
+        expected = [completion.token_ids for completion in llm.generate(prompts, params)]
+        completions = engine.generate(prompts, params)
+        assert [completion.token_ids for completion in completions] == expected
+        assert sum(completion.speculation.num_accepted_tokens for completion in completions) >= 16
 
 
 def test_a_prediction_changes_the_speed_and_not_the_text(plain: LLM) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from foredraft.accept import Choice
 from foredraft.kernels.operations import Floats
@@ -91,6 +91,8 @@ class CostlyDrafter(Drafter, Protocol):
     It may have an attribute `identity`, a string that is another one for everything that makes its proposals or its
     speed others. What is found out when it is first loaded is kept under this; without it, it is found out at every
     start. It is asked for proposals then, for requests with negative ids.
+
+    It may have a method `read_only_end(request, num_tokens)`, see `LateReader`.
     """
 
     def num_unread(self, request: RequestView) -> int:
@@ -98,6 +100,17 @@ class CostlyDrafter(Drafter, Protocol):
 
     def time_step(self, *, num_tokens: int, context: int) -> float:
         """Seconds of one pass of its model over `num_tokens` tokens behind `context` cached ones."""
+
+
+@runtime_checkable
+class LateReader(Protocol):
+    """A costly drafter that need not read all of a text: proposals are worse for it, and come sooner."""
+
+    def read_only_end(self, request: RequestView, num_tokens: int) -> None:
+        """Count tokens before the last `num_tokens` as read, and never read them. The root does not count.
+
+        Of a request of which something was read already, all is read as ever.
+        """
 
 
 def no_draft(request: RequestView) -> DraftTree:

@@ -17,9 +17,9 @@ from foredraft.cache import CacheSequence
 from foredraft.drafters.base import Outcome, RequestView, no_draft
 from foredraft.errors import ForedraftError
 from foredraft.kernels.batch import Ints
-from foredraft.kernels.operations import Floats, Kernels
+from foredraft.kernels.operations import Floats
 from foredraft.models.cached_decoder import CachedDecoder, Entry
-from foredraft.sampling import Choosing, choose_processed, draw, gumbel, processed
+from foredraft.sampling import Choosing, choose_processed, coupled_chances, draw, processed
 from foredraft.sampling.noise import FloatArray
 from foredraft.tree import Budget, DraftTree
 
@@ -35,14 +35,21 @@ Original = Callable[[RequestView], Choosing]
 class _Read:
     """What the drafter's model has read of a request.
 
-    sequence: tokens read for good. tokens, parents: a tree of tokens behind them, as yet undecided, the first
-    `num_run` of which were run; its root is the token after those of the sequence.
+    sequence: tokens read for good. num_left_out: tokens before these, which are not read at all. tokens, parents: a
+    tree of tokens behind them, as yet undecided, the first `num_run` of which were run; its root is the token after
+    those of the sequence.
     """
 
     sequence: CacheSequence
+    num_left_out: int = 0
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     num_run: int = 0
+
+    @property
+    def end(self) -> int:
+        """Place in the request behind what was read for good."""
+        return self.num_left_out + len(self.sequence)
 
 
 class _Choice(NamedTuple):
@@ -93,7 +100,7 @@ class _Growing:
 
     def start(self) -> None:
         """Lay out what the model has not read: tokens of the request down to the root."""
-        pending = list(self.request.tokens[len(self.read.sequence) :])
+        pending = list(self.request.tokens[self.read.end :])
         self.read.tokens, self.read.parents = pending, list(range(-1, len(pending) - 1))
         self.nodes[-1] = len(pending) - 1
 
@@ -207,10 +214,11 @@ class ModelDrafter:
         """See `Drafter`. Requests beyond the context of the model get no draft."""
         growing: dict[int, _Growing] = {}
         for request, budget in zip(requests, budgets, strict=True):
-            max_depth = self._decoder.config.context_length - len(request.tokens)
             if budget.num_tokens > 0 and self._can_draft(request):
                 self.read(request, len(request.tokens), most_left=1)  # a single one rides along with the root
-                growing[request.id] = _Growing(request, self._read[request.id], budget, self._ends(request), max_depth)
+                read = self._read[request.id]
+                max_depth = self._decoder.config.context_length - len(request.tokens) + read.num_left_out
+                growing[request.id] = _Growing(request, read, budget, self._ends(request), max_depth)
                 growing[request.id].start()
         level = list(growing.values())
         while level:
@@ -228,9 +236,10 @@ class ModelDrafter:
     def _can_draft(self, request: RequestView) -> bool:
         """Whether the text leaves room in the context, and the model knows each token and is sound for it."""
         read, config = self._read.get(request.id), self._decoder.config
-        if request.id in self._given_up or len(request.tokens) >= config.context_length:
+        begin, end = (read.num_left_out, read.end) if read else (0, 0)
+        if request.id in self._given_up or len(request.tokens) - begin >= config.context_length:
             return False
-        return all(0 <= token < config.vocab_size for token in request.tokens[len(read.sequence) if read else 0 :])
+        return all(0 <= token < config.vocab_size for token in request.tokens[end:])
 
     def _grow(self, level: Sequence[_Growing]) -> None:
         """One forward pass for all requests, and the tokens that may follow each node that was run."""
@@ -274,7 +283,8 @@ class ModelDrafter:
         names = np.array(chosen, dtype=np.int32)
         indices = np.searchsorted(ids, names).astype(np.int32)
         noise = (request.params.seed or 0, request.choice, len(request.tokens) + len(path))
-        chances = coupled_chances(self._decoder.kernels, row, indices, names, request.params.temperature, noise)
+        first = self._decoder.kernels.token_probability(row, int(indices[0]), 0.0)
+        chances = coupled_chances(first, row, indices, names, request.params.temperature, noise)
         choices = zip(self._own_ids[indices].tolist(), chosen, chances, strict=True)
         return [_Choice(*choice) for choice in choices][: self._num_branches]
 
@@ -300,7 +310,7 @@ class ModelDrafter:
         read = self._read.get(request.id)
         if read is None:
             read = self._read[request.id] = _Read(self._decoder.cache.open(request.tokens))
-        known = len(read.sequence)
+        known = read.end
         missing = request.tokens[known : min(len(request.tokens) - 1, known + num_tokens)]
         if len(missing) > most_left:
             self._decoder.prefill(read.sequence, missing)
@@ -312,7 +322,7 @@ class ModelDrafter:
             return
         tokens, parents = tuple(read.tokens[: read.num_run]), tuple(read.parents[: read.num_run])
         read.tokens, read.parents, read.num_run = [], [], 0
-        committed = request.tokens[:-1]
+        committed = request.tokens[read.num_left_out : -1]
         shared = _common_prefix(read.sequence.tokens, committed)
         if shared < len(read.sequence):
             read.sequence.truncate(shared)
@@ -326,7 +336,14 @@ class ModelDrafter:
             return 0
         self._settle(request)
         read = self._read.get(request.id)
-        return len(request.tokens) - 1 - (len(read.sequence) if read else 0)
+        return len(request.tokens) - 1 - (read.end if read else 0)
+
+    def read_only_end(self, request: RequestView, num_tokens: int) -> None:
+        """See `CostlyDrafter`."""
+        if request.id not in self._read and self._can_draft(request):
+            num_left_out = max(0, len(request.tokens) - 1 - num_tokens)
+            sequence = self._decoder.cache.open(request.tokens[num_left_out:])
+            self._read[request.id] = _Read(sequence, num_left_out)
 
     def time_step(self, *, num_tokens: int, context: int) -> float:
         """See `CostlyDrafter`."""
@@ -345,39 +362,6 @@ class ModelDrafter:
     def forget_texts(self) -> None:
         """Drop what is kept of requests that have ended: another one that begins alike is read anew."""
         self._decoder.cache.pool.forget_kept()
-
-
-def coupled_chances(
-    kernels: Kernels,
-    logits_V: Floats,
-    indices: Ints,
-    ids: Ints,
-    temperature: float,
-    noise: tuple[int, int, int],
-) -> list[float]:
-    """For the drafter's first choices, the chance that each is the target's choice too.
-
-    Drafter and target add the same noise, so the drafter's probability says little: its choice may be an unlikely
-    token that the noise has raised, and the target's noise raises it as well. What makes them differ is the target's
-    logits. If these are the drafter's own plus independent Gumbel variables of scale 1 - which at temperature 0 makes
-    softmax(logits) the right answer - then the target chooses token i with probability softmax(logits + T * noise)[i].
-
-    indices, ids: the first choices as places in `logits_V` and as tokens. Those beyond them weigh what they do without
-    noise, since it was too small to make them first choices.
-    """
-    first = kernels.token_probability(logits_V, int(indices[0]), 0.0)
-    if temperature == 0.0 and len(indices) == 1:
-        return [first]
-    logits = logits_V[indices].astype(np.float64)
-    probs = first * np.exp(logits - logits[0])
-    if temperature == 0.0:
-        return [float(prob) for prob in probs]
-    raised = np.log(probs) + temperature * gumbel(*noise, ids)
-    rest = max(0.0, 1.0 - float(probs.sum()))
-    top = float(raised.max())
-    weights = np.exp(raised - top)
-    total = float(weights.sum()) + rest * float(np.exp(-top))
-    return [float(weight) / total for weight in weights]
 
 
 def _common_prefix(cached: Sequence[int], tokens: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from foredraft.drafters.base import CostlyDrafter, Outcome, RequestView, no_draft
+from foredraft.drafters.base import CostlyDrafter, LateReader, Outcome, RequestView, no_draft
 from foredraft.kernels.batch import Ints
 from foredraft.sampling import Choosing, Processors, SamplingParams
 from foredraft.text import Tokenizer
@@ -22,7 +22,7 @@ Drafted = Sequence[tuple[int, float]]
 """Tokens one below the other, with their confidences."""
 
 
-class ReadingDrafter(CostlyDrafter, Protocol):
+class ReadingDrafter(CostlyDrafter, LateReader, Protocol):
     """What can be translated."""
 
     problem: str
@@ -203,6 +203,10 @@ class TranslatedDrafter:
     def read(self, request: RequestView, num_tokens: int) -> None:
         """Read some of the tokens that `num_unread` counts."""
         self._drafter.read(self._translated(request), num_tokens)
+
+    def read_only_end(self, request: RequestView, num_tokens: int) -> None:
+        """See `LateReader`. Counted in the drafter's own tokens."""
+        self._drafter.read_only_end(self._translated(request), num_tokens)
 
     def num_unread(self, request: RequestView) -> int:
         """See `CostlyDrafter`. Counted in the drafter's own tokens."""

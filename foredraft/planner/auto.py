@@ -19,19 +19,20 @@ from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, no_draft
 from foredraft.planner.balance import COSTLY_SHARE, FREE_SHARE, Balance
 from foredraft.planner.base import Planned, RoundTimes, room
 from foredraft.planner.cost import CostModel, PassSeconds
-from foredraft.planner.costly import CostlyPlan, StepCosts
+from foredraft.planner.costly import CostlyPlan
 from foredraft.planner.explain import Explanation
 from foredraft.planner.interest import Interest
 from foredraft.planner.profile import Learned
 from foredraft.planner.rate import Rate
 from foredraft.planner.select import FIRST_HURDLE, HURDLE, Selection, select, survivals
+from foredraft.planner.step_costs import StepCosts
 from foredraft.planner.survival import Survival
 from foredraft.trace import Expectation
 from foredraft.tree import Budget, DraftTree
 
-MAX_FREE_NODES = 16
-"""Most nodes that each free drafter is asked for. Beyond, chances are too small to pay for a row."""
-HOPELESS = 0.25
+MAX_FREE_NODES = 15
+"""Most nodes that each free drafter is asked for: with the root, they are two of the passes that kernels like best."""
+HOPELESS = 0.5
 """Share of what a row must promise below which a drafter's own estimate of a token is believed at once."""
 MAX_NODES = 48
 """Most drafted nodes of a round, of all requests together."""
@@ -90,6 +91,7 @@ class AutoPlanner:
         self._expected_s: float | None = None
         self._plain_s = self._draft_s = 0.0
         self._asking_s: float | None = None
+        self._gained_s = 0.0
         self._idle, self._num_planned = False, 0
         self._pass_s: PassSeconds = cost.seconds
         for name, known in (learned or {}).items():
@@ -134,13 +136,14 @@ class AutoPlanner:
         if any(due):
             row_s = pass_s(len(requests) + 1) - pass_s(len(requests))
             budgets = [
-                Budget(min(MAX_FREE_NODES, most) if one_due else 0, least=HOPELESS * rate * row_s)
+                Budget(min(MAX_FREE_NODES, most) if one_due else 0, least=HOPELESS * (rate * row_s + HURDLE))
                 for most, one_due in zip(rooms, due, strict=True)
             ]
             trees = self._free_trees(requests, budgets)
         selection = self._select(requests, trees, rate, pass_s, spent_s=self._rate.overhead_s)
         if any(due):
             self._asking_s = self._clock() - started
+            self._gained_s = selection.gained / rate / sum(due)
         if self._costly.drafters:
             selection = self._with_costly(requests, rooms, trees, selection, rate, started)
         self._expected_s = selection.seconds
@@ -286,14 +289,14 @@ class AutoPlanner:
         plain_s = self._plain_s / len(rows)
         for request, outcome in zip(requests, outcomes, strict=True):
             running = self._running[request.id]
-            saved_s = running.balance.count(
+            running.balance.count(
                 num_emitted=len(request.tokens) - running.length,
                 num_drafted=outcome.num_draft_tokens,
                 plain_s=plain_s,
                 extra_s=(draft_s + row_s * outcome.num_draft_tokens) if outcome.num_draft_tokens else 0.0,
             )
             if running.asked:
-                self._interest.count_gain(request.id, saved_s, plain_s)
+                self._interest.count_gain(request.id, self._gained_s, plain_s)
             emitted = request.tokens[running.length :]
             for proposal in running.proposals:
                 self._learn(request, proposal, emitted)

@@ -28,18 +28,15 @@ class Balance:
     num_tokens: int = 0
     max_nodes: int = FIRST_NODES
 
-    def count(self, *, num_emitted: int, num_drafted: int, plain_s: float, extra_s: float) -> float:
-        """Note a round; returns the seconds it saved. plain_s: seconds of a token without drafts. extra_s: what
-        drafting and verifying added."""
-        saved_s = (num_emitted - 1) * plain_s - extra_s
+    def count(self, *, num_emitted: int, num_drafted: int, plain_s: float, extra_s: float) -> None:
+        """Note a round. plain_s: seconds of a token without drafts. extra_s: what drafting and verifying added."""
         self.num_tokens += num_emitted
-        self.saved_s += saved_s
+        self.saved_s += (num_emitted - 1) * plain_s - extra_s
         num_accepted = num_emitted - 1
         if 2 * num_accepted >= num_drafted > 0:
             self.max_nodes = min(MOST_NODES, max(self.max_nodes, 2 * num_drafted, FIRST_NODES))
         elif num_drafted and not num_accepted:
             self.max_nodes = max(FIRST_NODES, self.max_nodes // 2)
-        return saved_s
 
     def demand(self, plain_s: float, share: float) -> float:
         """How many times its cost a row must promise: 1 where nothing was lost, and more the more was.

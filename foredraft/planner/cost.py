@@ -7,7 +7,7 @@ with something else, its memory slower than a minute ago, or the calibration yea
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -28,6 +28,8 @@ HOPE = 0.75
 """Of two guesses at rows that were not seen, the weight of the one that says less: trying them shows what is true."""
 NUM_ROUNDS_TO_FORGET = 100.0
 """Rounds after which what was seen at a number of rows weighs half: it is not asked for now, and things change."""
+LITTLE, REFRESHED = 0.02, 16
+"""Change of speed from which, and rounds after which, all numbers of rows are looked at again, not only the last."""
 MOST_ROUNDS_WITHOUT = 16
 """Rounds without a pass of the fewest rows after which passes of more rows say how fast the machine is."""
 MOST_ROWS = 65536
@@ -84,11 +86,11 @@ class CostModel:
         self._seen: list[deque[tuple[float, float]]] = [deque(maxlen=NUM_REMEMBERED) for _ in calibration.rows]
         self._last_seen = [0] * len(calibration.rows)
         self._levels: deque[float] = deque(maxlen=NUM_OF_LEVEL)
-        self._level = 1.0
+        self._level = self._level_of_all = 1.0
         self._num_rounds = 0
-        self._corrections: list[float] = []
-        self._corrected: list[float] = []
-        self._correct()
+        self._corrections = [1.0] * len(calibration.rows)
+        self._corrected = list(calibration.seconds)
+        self._correct(range(len(calibration.rows)))
 
     def seconds(self, num_rows: int, num_row_positions: int = 0, num_positions: int = 0) -> float:
         """Seconds of a pass of `num_rows` rows, 1 or more.
@@ -117,7 +119,11 @@ class CostModel:
             self._levels.append(ratio)
         self._level = median(self._levels) if self._levels else 1.0
         self._seen[index].append((self._level, ratio))
-        self._correct()
+        if abs(self._level - self._level_of_all) > LITTLE * self._level_of_all or self._num_rounds % REFRESHED == 0:
+            self._level_of_all = self._level
+            self._correct(range(len(self._seen)))
+        else:
+            self._correct((index,))
 
     def _attention(self, num_row_positions: int, num_positions: int) -> float:
         c = self._calibration
@@ -134,9 +140,10 @@ class CostModel:
         measured = self._calibration.rows
         self._points = [_point_between(measured, count) for count in range(1, self._num_filled + 1)]
 
-    def _correct(self) -> None:
-        """By how much each number of rows takes longer than calibrated, and thus how long."""
-        self._corrections = [self._correction(index) for index in range(len(self._seen))]
+    def _correct(self, indices: Iterable[int]) -> None:
+        """By how much some numbers of rows take longer than calibrated, and thus how long."""
+        for index in indices:
+            self._corrections[index] = self._correction(index)
         # Noise must not make more rows look cheaper than fewer.
         seconds = map(mul, self._calibration.seconds, self._corrections)
         self._corrected = list(accumulate(seconds, max))

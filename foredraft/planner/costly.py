@@ -9,16 +9,17 @@ A drafter that is not asked says nothing about how good it would be now. So a sh
 that is enough for a short chain it is tried.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
 
-from foredraft.drafters.base import CostlyDrafter
+from foredraft.drafters.base import CostlyDrafter, LateReader
 from foredraft.planner.base import Planned, RoundTimes
-from foredraft.planner.cost import Calibration, CostModel, PassSeconds
+from foredraft.planner.cost import CostModel, PassSeconds
+from foredraft.planner.lengths import SHORT_ANSWER, Lengths
 from foredraft.planner.profile import Learned
 from foredraft.planner.select import HURDLE, Selection
+from foredraft.planner.step_costs import StepCosts
 from foredraft.planner.survival import Survival
 from foredraft.tree import Budget, DraftTree
 
@@ -30,46 +31,18 @@ MOST_LOST = 0.03
 NUM_PROBE_TOKENS = 2
 MOST_FIRST_TRIES = 4
 """Times that a drafter of which no token was ever seen is tried without anything laid by: it may have none to show."""
+NUM_AT_END, LONG_UNREAD = 32, 64
+"""Tokens at the end of an unread text that are read, where it has more than so many and reading all is too dear."""
 CAUTION = 0.75
 """Share of the expected gain that reading may cost: an answer may end sooner than expected."""
 FIRST_GUESS = 0.7
 """Share of right tokens before any was seen."""
 GUESS_WEIGHT = 6.0
 FADES = 0.97
-NUM_LENGTHS = 50
-SHORT_ANSWER = 32.0
 USUAL_TOKENS = 500.0
 """Tokens of answers over which what is usual is averaged."""
 MOST_DEMANDED = 0.95
 """A token that is likelier than this to be accepted is followed by another one, whatever that costs."""
-_READ_ROWS = 64
-
-
-class StepCosts:
-    """Seconds of a draft model's work, as calibrated and corrected by how long it took."""
-
-    def __init__(self, calibration: Calibration) -> None:
-        self._model = CostModel(calibration)
-        self._ratios: deque[float] = deque(maxlen=9)
-
-    def step_s(self, num_requests: int) -> float:
-        """Seconds of one more token for each of so many requests."""
-        return self._ratio * self._model.seconds(max(1, num_requests))
-
-    def read_s(self, num_tokens: int) -> float:
-        """Seconds of reading so many tokens."""
-        whole, rest = divmod(num_tokens, _READ_ROWS)
-        seconds = whole * self._model.seconds(_READ_ROWS) + (self._model.seconds(rest) if rest else 0.0)
-        return self._ratio * seconds
-
-    def observe(self, expected_s: float, seconds: float) -> None:
-        """Learn how long a draft took that was expected to take `expected_s`."""
-        if expected_s > 0:
-            self._ratios.append(seconds / expected_s * self._ratio)
-
-    @property
-    def _ratio(self) -> float:
-        return median(self._ratios) if self._ratios else 1.0
 
 
 @dataclass
@@ -98,7 +71,8 @@ class _Offer:
     """The best that a drafter is expected to do in a round.
 
     num_tokens: length of the chain. tokens: expected, bonus included. value: tokens gained at the usual rate, reading
-    apart. probing: whether it is asked to know it better.
+    apart. unread: tokens of each text. late: whether of long unread texts it is to read the end only. probing: whether
+    it is asked to know it better.
     """
 
     drafter: CostlyDrafter
@@ -106,6 +80,8 @@ class _Offer:
     tokens: float
     value: float
     read_s: float
+    unread: Sequence[int]
+    late: bool = False
     probing: bool = False
 
 
@@ -128,7 +104,7 @@ class CostlyPlan:
         self._survival = survival
         self._shared: dict[tuple[str, bool], _Share] = {}
         self._own: dict[tuple[int, str], _Share] = {}
-        self._lengths: deque[int] = deque(maxlen=NUM_LENGTHS)
+        self._lengths = Lengths()
         self._outputs: dict[int, tuple[int, bool]] = {}
         self._gains: dict[tuple[int, str], float] = {}
         self._usual_gains: dict[tuple[str, bool], float] = {}
@@ -158,13 +134,18 @@ class CostlyPlan:
         self._saved_s = saved_s
         offers = [self._best_offer(drafter, requests, rooms, rate, pass_s) for drafter in self.drafters]
         for request in requests:
-            self._outputs[request.id] = len(request.tokens) - request.num_prompt_tokens, request.params.greedy
-        good = [offer for offer in offers if self._pays(offer, requests, rooms, free, rate)]
+            self._outputs[request.id] = _so_far(request), request.params.greedy
+        paying = [self._paying(offer, requests, rooms, free, rate) for offer in offers]
+        good = [offer for offer in paying if offer]
         if good:
             self._offer = max(good, key=lambda offer: offer.value - rate * offer.read_s)
         else:
             self._offer = self._probe(offers, requests, rooms, rate)
-        return self._offer.drafter if self._offer else None
+        if self._offer is None:
+            return None
+        if self._offer.late:
+            _leave_out(self._offer, requests)
+        return self._offer.drafter
 
     def budgets(
         self,
@@ -255,7 +236,7 @@ class CostlyPlan:
         """The request has ended."""
         length, greedy = self._outputs.pop(request_id, (0, True))
         if length:
-            self._lengths.append(length)
+            self._lengths.add(length)
         self._asked.pop(request_id, None)
         self._spent_s.pop(request_id, None)
         for drafter in self.drafters:
@@ -294,10 +275,11 @@ class CostlyPlan:
     ) -> _Offer:
         costs = self._step_costs[drafter.name]
         shares = [self._acceptance(drafter.name, request) for request in requests]
-        unread = sum(max(0, drafter.num_unread(request) - 1) for request in requests)
+        unread = [drafter.num_unread(request) for request in requests]
         num_requests, step_s = len(requests), costs.step_s(len(requests))
         tokens, paths = float(num_requests), [1.0] * num_requests
-        best = _Offer(drafter, 0, 1.0, float("-inf"), costs.read_s(unread))
+        read_s = costs.read_s(sum(max(0, number - 1) for number in unread))  # one rides along with the root
+        best = _Offer(drafter, 0, 1.0, float("-inf"), read_s, unread)
         for length in range(1, MAX_CHAIN + 1):
             fits = [length <= most for most in rooms]
             if not any(fits):
@@ -307,34 +289,45 @@ class CostlyPlan:
             seconds = length * step_s + pass_s(num_requests * (length + 1))
             value = tokens - HURDLE * num_requests * length - rate * seconds
             if value > best.value:
-                best = _Offer(drafter, length, tokens, value, best.read_s)
+                best = _Offer(drafter, length, tokens, value, read_s, unread)
         return best
 
-    def _pays(
+    def _paying(
         self, offer: _Offer, requests: Sequence[Planned], rooms: Sequence[int], free: Selection, rate: float
-    ) -> bool:
-        """Whether it gains something in this round, and enough over the rest of the answers to pay for the reading."""
+    ) -> _Offer | None:
+        """The offer, with as much reading as pays: if it gains something in this round, and enough over the rest of
+        the answers for the reading."""
         gain, name = offer.value - free.value(rate), offer.drafter.name
         if gain <= 0.0:
-            return False
+            return None
         promised = 0.0
         for request, most in zip(requests, rooms, strict=True):
             key = (request.id, name)
             # A round of its brings offer.tokens, this one free.tokens: the gain is for what comes in the meantime.
             gained = gain * min(1.0, free.tokens / offer.tokens) / len(requests)
             self._gains[key] = self._gains.get(key, 0.0) + gained
-            promised += CAUTION * self._gain_a_token(request, name) * min(most, self._rest(request))
-        pays = max(gain, promised) > rate * offer.read_s
-        return pays and (gain > rate * offer.read_s or self._bearable(offer.read_s, requests, rooms, rate))
+            promised += CAUTION * self._gain_a_token(request, name) * min(most, self._lengths.rest(_so_far(request)))
+        for way in self._ways_to_read(offer):
+            price = rate * way.read_s
+            if gain > price or (promised > price and self._bearable(way.read_s, requests, rooms, rate)):
+                return way
+        return None
+
+    def _ways_to_read(self, offer: _Offer) -> list[_Offer]:
+        """As it stands, and where it need not read all of the texts, with the ends of long ones only."""
+        if max(offer.unread) < LONG_UNREAD or not isinstance(offer.drafter, LateReader):
+            return [offer]
+        left = sum(number if number < LONG_UNREAD else NUM_AT_END for number in offer.unread)
+        return [offer, replace(offer, read_s=self._step_costs[offer.drafter.name].read_s(left), late=True)]
 
     def _bearable(self, price_s: float, requests: Sequence[Planned], rooms: Sequence[int], rate: float) -> bool:
         """Whether no request would lose more if this were spent in vain than it has won, and a share of its time.
 
-        An answer may end any moment, and be no longer than others were that came this far.
+        Its time so far, and for as long as all answers went on that came further: it may end any moment.
         """
         for request, most, saved_s in zip(requests, rooms, self._saved_s, strict=True):
-            whole_s = self._spent_s.get(request.id, 0.0) + min(most, self._rest(request)) / rate
-            if price_s > saved_s + MOST_LOST * whole_s:
+            rest_s = min(most, self._lengths.sure_rest(_so_far(request))) / rate
+            if price_s > saved_s + MOST_LOST * (self._spent_s.get(request.id, 0.0) + rest_s):
                 return False
         return True
 
@@ -344,15 +337,9 @@ class CostlyPlan:
         Before this answer has shown it, as much as in earlier answers is expected, and nothing in the first.
         """
         usual = self._usual_gains.get((name, request.params.greedy), 0.0)
-        num_tokens = len(request.tokens) - request.num_prompt_tokens
+        num_tokens = _so_far(request)
         gained = self._gains.get((request.id, name), 0.0)
         return (gained + SHORT_ANSWER / 2 * usual) / (num_tokens + SHORT_ANSWER / 2)
-
-    def _rest(self, request: Planned) -> float:
-        """Tokens that the answer is expected to go on for, by how long earlier ones of this length went on."""
-        so_far = len(request.tokens) - request.num_prompt_tokens
-        longer = [length - so_far for length in self._lengths if length > so_far]
-        return (sum(longer) + 2.0 * max(float(so_far), SHORT_ANSWER)) / (len(longer) + 2.0)
 
     def _probe(
         self, offers: Sequence[_Offer], requests: Sequence[Planned], rooms: Sequence[int], rate: float
@@ -362,7 +349,7 @@ class CostlyPlan:
         What was laid by must suffice for it, unless none of its tokens was ever seen in the few times it was asked, and
         it must be bearable.
         """
-        for offer in offers:
+        for offer in (way for whole in offers for way in self._ways_to_read(whole)):
             name = offer.drafter.name
             price = offer.read_s + NUM_PROBE_TOKENS * self._step_costs[name].step_s(len(requests))
             seen = any((name, greedy) in self._shared for greedy in (True, False))
@@ -370,5 +357,18 @@ class CostlyPlan:
             bearable = offer.num_tokens and self._bearable(price, requests, rooms, rate)
             if bearable and (new or price <= self._laid_by_s):
                 self._laid_by_s -= price
-                return _Offer(offer.drafter, NUM_PROBE_TOKENS, 1.0, 0.0, offer.read_s, probing=True)
+                return replace(offer, num_tokens=NUM_PROBE_TOKENS, tokens=1.0, value=0.0, probing=True)
         return None
+
+
+def _so_far(request: Planned) -> int:
+    """Tokens of the answer."""
+    return len(request.tokens) - request.num_prompt_tokens
+
+
+def _leave_out(offer: _Offer, requests: Sequence[Planned]) -> None:
+    """Have the drafter read no more than the ends of long texts."""
+    assert isinstance(offer.drafter, LateReader)
+    for request, unread in zip(requests, offer.unread, strict=True):
+        if unread >= LONG_UNREAD:
+            offer.drafter.read_only_end(request, NUM_AT_END)

@@ -13,7 +13,7 @@ ASKING_SHARE = 0.005
 """Share of the time that asking may take where it brings nothing."""
 MOST_SKIPPED = 31
 """Most rounds in a row in which nobody is asked."""
-FADES = 0.9
+FADES = 0.95
 """Weight that what an asked round brought, or took, keeps when the next one is counted."""
 UNUSUAL = 4.0
 """Times its usual cost that asking is taken to have cost at most: the machine was busy with something else."""
@@ -23,10 +23,10 @@ FIRST_TRIES = 8
 
 @dataclass
 class _Answer:
-    """saved_s: by rounds in which was asked, `num_asked` of them, recent ones counting most. num_to_skip: rounds until
+    """gained_s: by rounds in which was asked, `num_asked` of them, recent ones counting most. num_to_skip: rounds until
     the next one."""
 
-    saved_s: float = 0.0
+    gained_s: float = 0.0
     num_asked: float = 0.0
     num_tries: int = 0
     num_to_skip: int = 0
@@ -54,16 +54,16 @@ class Interest:
         else:
             self._cost_s = FADES * self._cost_s + (1.0 - FADES) * min(seconds, UNUSUAL * self._cost_s)
 
-    def count_gain(self, request_id: int, saved_s: float, plain_s: float) -> None:
-        """Note what an asked round saved a request, and how long to wait with the next one.
+    def count_gain(self, request_id: int, gained_s: float, plain_s: float) -> None:
+        """Note what an asked round was expected to gain for a request, and how long to wait with the next one.
 
         plain_s: seconds of a token without drafts.
         """
         cost_s, answer = self._cost_s or 0.0, self._answers.setdefault(request_id, _Answer())
-        answer.saved_s = FADES * answer.saved_s + saved_s
+        answer.gained_s = FADES * answer.gained_s + gained_s
         answer.num_asked = FADES * answer.num_asked + 1.0
         answer.num_tries += 1
-        if answer.num_tries >= FIRST_TRIES and answer.saved_s < cost_s * answer.num_asked:
+        if answer.num_tries >= FIRST_TRIES and answer.gained_s < cost_s * answer.num_asked:
             answer.num_to_skip = min(MOST_SKIPPED, max(0, math.ceil(cost_s / (ASKING_SHARE * plain_s)) - 1))
 
     def forget(self, request_id: int) -> None:

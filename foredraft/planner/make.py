@@ -8,9 +8,9 @@ from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.planner.auto import AutoPlanner
 from foredraft.planner.calibration import READING_ROWS, ROWS, CalibrationStore, TimePass, calibrate, holds
 from foredraft.planner.cost import Calibration, CostModel
-from foredraft.planner.costly import StepCosts
 from foredraft.planner.first_look import agreement
 from foredraft.planner.profile import Learned, Profile
+from foredraft.planner.step_costs import StepCosts
 
 FIRST_GAIN = 0.1
 """Tokens that a costly drafter is taken to gain for each token of an answer before any answer has shown it."""

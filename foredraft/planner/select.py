@@ -28,11 +28,13 @@ class Selection:
     """What a round is to verify, and what is expected of it.
 
     trees: what is left of each tree. tokens: of all requests together, bonus included. seconds: of the whole round.
+    gained: tokens more than without drafts, over what their time brings at the usual rate.
     """
 
     trees: list[DraftTree]
     tokens: float
     seconds: float
+    gained: float = 0.0
 
     def value(self, rate: float) -> float:
         """Tokens gained over what this time brings at the usual rate (tokens per second)."""
@@ -75,7 +77,7 @@ def select(
     )[:max_nodes]
     tokens = best_tokens = float(len(trees))
     best_count, best_s = 0, spent_s + verify_s(len(trees))
-    best = tokens - rate * best_s
+    best = without = tokens - rate * best_s
     for count, (minus_chance, _, _) in enumerate(ranked, start=1):
         tokens -= minus_chance
         seconds = spent_s + verify_s(len(trees) + count)
@@ -88,4 +90,4 @@ def select(
         tree if len(nodes) == tree.num_nodes else tree.restricted(sorted(nodes))
         for tree, nodes in zip(trees, kept, strict=True)
     ]
-    return Selection(chosen, best_tokens, best_s)
+    return Selection(chosen, best_tokens, best_s, best - without)

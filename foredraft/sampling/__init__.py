@@ -1,6 +1,7 @@
 """From logits to a token: the options of a request, the seeded noise, the choice, and the end of the text."""
 
 from foredraft.sampling.choose import Choosing, choose, choose_processed, processed
+from foredraft.sampling.coupled import coupled_chances
 from foredraft.sampling.drawing import Drawing, Drawn, draw
 from foredraft.sampling.logprobs import TokenLogprob, token_logprob
 from foredraft.sampling.noise import Noise, gumbel
@@ -22,6 +23,7 @@ __all__ = [
     "TokenLogprob",
     "choose",
     "choose_processed",
+    "coupled_chances",
     "draw",
     "filtered_probs",
     "gumbel",

@@ -17,7 +17,7 @@ from foredraft.drafters.base import no_draft
 from foredraft.errors import OptionError
 from foredraft.planner import AutoPlanner, FixedPlanner, Planner
 from foredraft.planner.cost import Calibration, CostModel
-from foredraft.planner.costly import StepCosts
+from foredraft.planner.step_costs import StepCosts
 from foredraft.sampling import SamplingParams
 from foredraft.testing import SimulatedClock
 from foredraft.trace import RequestTrace, RoundRecord, Trace

@@ -173,8 +173,9 @@ struct Avx2 {
     return {_mm256_or_si256(base.low, take_bits<kLeft, kMask>(bits.low)),
             _mm256_or_si256(base.high, take_bits<kLeft, kMask>(bits.high))};
   }
-  // Written as assembly: GCC takes a function that only prefetches for one without effect, and drops its calls.
-  static void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
+  // Past the caches that the rest needs: a pass reads a weight once. Written as assembly, since GCC takes a function that
+  // only prefetches for one without effect, and drops its calls.
+  static void prefetch(const uint8_t* p) { asm volatile("prefetchnta %0" : : "m"(*p)); }
 
  protected:
   static __m128i load_128(const uint16_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }

@@ -117,8 +117,9 @@ struct Avx512 : WholeSums<Avx512> {
   static Bytes insert_bits(Bytes base, Bytes bits) {
     return _mm512_ternarylogic_epi32(base, shifted<kLeft>(bits), _mm512_set1_epi8(kMask), 0xf8);
   }
-  // Written as assembly: GCC takes a function that only prefetches for one without effect, and drops its calls.
-  static void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
+  // Past the caches that the rest needs: a pass reads a weight once. Written as assembly, since GCC takes a function that
+  // only prefetches for one without effect, and drops its calls.
+  static void prefetch(const uint8_t* p) { asm volatile("prefetchnta %0" : : "m"(*p)); }
 
  private:
   template <int kLeft>

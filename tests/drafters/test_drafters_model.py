@@ -130,6 +130,40 @@ def test_one_pass_a_token_and_one_for_a_prompt() -> None:
     assert forward.num_passes == 3
 
 
+def test_of_a_long_text_the_end_may_do() -> None:
+    decoder, _ = table_decoder(MODEL, length=1024)
+    drafter = ModelDrafter(decoder, vocab_size=V)
+    view = View([(i * i) % V for i in range(700)])
+    drafter.read_only_end(view, 8)
+    assert drafter.num_unread(view) == 8
+    tree = one(drafter, view, 3)
+    assert tree.tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 3))  # it looks back on two tokens
+    assert len(drafter._read[view.id].sequence) == 8
+    drafter.read_only_end(view, 2)  # too late to leave out more
+    for accepted in (tree.tokens[1:3], ()):
+        view.tokens.extend([*accepted, 5])
+        assert drafter.num_unread(view) <= 1
+        tree = one(drafter, view, 3)
+        assert tree.tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 3))
+        assert drafter._read[view.id].sequence.tokens == list(view.tokens[691:-1])
+    drafter.read_only_end(other := View(view.tokens[:5], id=1), 8)
+    assert drafter.num_unread(other) == 4  # all of a short one
+
+
+def test_what_was_left_out_leaves_room_in_the_context() -> None:
+    decoder, _ = table_decoder(MODEL, length=64)
+    drafter = ModelDrafter(decoder, vocab_size=V)
+    view = View([i % V for i in range(60)])
+    drafter.read_only_end(view, 10)
+    for _ in range(50):
+        view.tokens.append(3)
+        assert one(drafter, view, 2).num_draft_tokens == 2
+    for _ in range(10):
+        view.tokens.append(3)
+        one(drafter, view, 2)
+    assert one(drafter, view, 2).num_draft_tokens == 0
+
+
 def test_a_prompt_is_read_in_pieces_on_demand() -> None:
     decoder, forward = table_decoder(MODEL, length=1024)
     drafter = ModelDrafter(decoder, vocab_size=V)

@@ -33,7 +33,7 @@ class Saying:
         self._tokens, self._confidence = tuple(tokens), tuple(confidence or [0.5] * len(tokens))
         self.shown: list[int] = []
         self.forgotten: list[int] = []
-        self.num_read = 0
+        self.num_read = self.num_read_at_end = 0
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
         self.shown = [*requests[0].tokens] if requests else []
@@ -47,6 +47,9 @@ class Saying:
 
     def read(self, request: RequestView, num_tokens: int) -> None:
         self.num_read += num_tokens
+
+    def read_only_end(self, request: RequestView, num_tokens: int) -> None:
+        self.num_read_at_end = num_tokens
 
     def time_step(self, *, num_tokens: int, context: int) -> float:
         return 0.5
@@ -110,6 +113,8 @@ def test_the_drafter_is_shown_the_text_in_its_own_tokens(smollm2: Tokenizer) -> 
     assert drafter.num_unread(view) == len(saying.shown)
     drafter.read(view, 7)
     assert saying.num_read == 7
+    drafter.read_only_end(view, 5)
+    assert saying.num_read_at_end == 5
     assert drafter.time_step(num_tokens=1, context=1) == 0.5
     drafter.forget(view.id)
     assert saying.forgotten == [view.id]

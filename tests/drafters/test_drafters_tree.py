@@ -9,9 +9,9 @@ from helpers.engines import make_engine, result, run, table_decoder, tiny_decode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foredraft.drafters.model import ModelDrafter, coupled_chances
+from foredraft.drafters.model import ModelDrafter
 from foredraft.kernels.reference import ReferenceKernels
-from foredraft.sampling import Noise, SamplingParams, top_perturbed
+from foredraft.sampling import Noise, SamplingParams, coupled_chances, top_perturbed
 from foredraft.testing import TableModel
 from foredraft.tree import Budget, DraftTree
 
@@ -118,7 +118,8 @@ def test_chances_are_those_of_a_target_that_differs_by_gumbel_noise(temperature:
     noise = (3, 0, 5)
     params = SamplingParams(temperature=temperature, seed=3)
     ids = np.array(top_perturbed(logits, params, Noise(*noise), 12), np.int32)
-    chances = coupled_chances(ReferenceKernels(), logits, ids, ids, temperature, noise)
+    first = ReferenceKernels().token_probability(logits, int(ids[0]), 0.0)
+    chances = coupled_chances(first, logits, ids, ids, temperature, noise)
     others = logits + random.gumbel(size=(20000, 12))
     raised = others + temperature * Noise(*noise)(np.arange(12))
     shares = np.bincount(raised.argmax(axis=1), minlength=12) / 20000

@@ -6,7 +6,7 @@ from statistics import median
 
 from foredraft.planner import AutoPlanner
 from foredraft.planner.cost import Calibration, CostModel
-from foredraft.planner.costly import StepCosts
+from foredraft.planner.step_costs import StepCosts
 from foredraft.testing import SimulatedClock, SyntheticDrafter
 from foredraft.testing.synthetic import Acceptance
 from foredraft.tune.simulate import KnownRequest, Simulated, SimulatedRound, simulate

@@ -14,7 +14,7 @@ from foredraft.errors import ForedraftError
 from foredraft.planner import AutoPlanner, Planned, RoundTimes
 from foredraft.planner.auto import MAX_FREE_NODES
 from foredraft.planner.cost import Calibration, CostModel
-from foredraft.planner.costly import StepCosts
+from foredraft.planner.step_costs import StepCosts
 from foredraft.round import RoundRequest
 from foredraft.sampling import SamplingParams
 from foredraft.testing import (

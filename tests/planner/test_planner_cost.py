@@ -105,8 +105,8 @@ def fake_pass(num_tokens: int, context: int) -> float:
 
 def test_calibration_finds_rows_and_attention() -> None:
     found = calibrate(fake_pass, context=1000)
-    assert found.rows == (1, 2, 4, 8, 16)
-    assert found.seconds == pytest.approx([0.011, 0.012, 0.014, 0.018, 0.026])
+    assert found.rows == (1, 2, 4, 8, 9, 16)
+    assert found.seconds == pytest.approx([0.011, 0.012, 0.014, 0.018, 0.019, 0.026])
     assert found.per_position == pytest.approx(2e-6)
     assert found.per_position_row == pytest.approx(1e-6)
     assert calibrate(fake_pass, context=0).per_position == 0.0

@@ -11,7 +11,7 @@ from helpers.planning import TILES
 
 from foredraft.planner import AutoPlanner, Learned, Profile, ProfileError, Recommended
 from foredraft.planner.cost import Calibration, CostModel
-from foredraft.planner.costly import StepCosts
+from foredraft.planner.step_costs import StepCosts
 from foredraft.planner.survival import MOST_TAKEN_OVER, Survival
 from foredraft.testing import SimulatedClock, SyntheticDrafter
 from foredraft.tune.simulate import KnownRequest, simulate

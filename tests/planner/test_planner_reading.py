@@ -8,7 +8,9 @@ from helpers.planning import TILES, usual_speed
 from foredraft.drafters.base import RequestView, no_draft
 from foredraft.planner import AutoPlanner, Learned
 from foredraft.planner.cost import Calibration, CostModel
-from foredraft.planner.costly import MOST_LOST, StepCosts
+from foredraft.planner.costly import MOST_LOST, NUM_AT_END
+from foredraft.planner.lengths import FEW_ANSWERS, Lengths
+from foredraft.planner.step_costs import StepCosts
 from foredraft.testing import SimulatedClock, SyntheticDrafter
 from foredraft.tree import Budget, DraftTree
 from foredraft.tune.simulate import KnownRequest, Simulated, simulate
@@ -18,10 +20,22 @@ PROMPT = [1] * 150
 KNOWN = {"model": Learned(greedy_share=(27.0, 30.0), greedy_gain=0.5)}
 
 
-def answered(acceptance: float, num_tokens: int) -> Simulated:
+class Late(SyntheticDrafter):
+    """Need not read all, and is as good then."""
+
+    left_out = 0
+
+    def read_only_end(self, request: RequestView, num_tokens: int) -> None:
+        self.left_out = len(request.tokens) - 1 - num_tokens
+
+    def num_unread(self, request: RequestView) -> int:
+        return max(0, super().num_unread(request) - self.left_out)
+
+
+def answered(acceptance: float, num_tokens: int, kind: type[SyntheticDrafter] = SyntheticDrafter) -> Simulated:
     """One answer, by a planner that has seen the drafter do well."""
     clock, text = SimulatedClock(), [place % 97 for place in range(num_tokens)]
-    drafter = SyntheticDrafter(
+    drafter = kind(
         text, acceptance, step_s=lambda num: STEP_S, read_s=READ_S, clock=clock, name="model", confidence=lambda c: 0.9
     )
     steps = {"model": StepCosts(Calibration((1, 64), (STEP_S, 64 * READ_S)))}
@@ -38,8 +52,7 @@ def test_a_model_that_has_read_the_prompt_is_used(acceptance: float, share: floa
     assert rounds[first].times.draft >= len(PROMPT) * READ_S
     later = rounds[first + 1 : -8]
     assert sum(one.num_drafted[0] > 0 for one in later) >= share * len(later)
-    plain_s = 1.05
-    assert usual_speed(rounds) >= 1.3 / plain_s
+    assert usual_speed(later) >= 1.3 / 1.05
 
 
 def test_a_model_that_turns_out_useless_is_left_again() -> None:
@@ -54,8 +67,16 @@ def test_nothing_is_read_that_an_answer_could_not_bear_to_lose() -> None:
     rounds = answered(1.0, 400).rounds
     first = next(index for index, one in enumerate(rounds) if one.num_drafted[0])
     before_s = sum(one.times.total for one in rounds[:first])
-    reading_s = len(PROMPT) * READ_S
-    assert reading_s <= MOST_LOST * 2.1 * before_s  # it is taken to go on for as long again
+    assert len(PROMPT) * READ_S <= 1.1 * MOST_LOST * before_s
+
+
+def test_a_model_that_need_not_read_all_of_a_prompt_comes_in_early() -> None:
+    rounds = answered(0.9, 400, Late).rounds
+    first = next(index for index, one in enumerate(rounds) if one.num_drafted[0])
+    before_s = sum(one.times.total for one in rounds[:first])
+    assert MOST_LOST * before_s <= 2 * NUM_AT_END * READ_S
+    assert rounds[first].times.draft < 1.1 * (NUM_AT_END + first) * READ_S + 12 * STEP_S
+    assert usual_speed(rounds) >= 1.2 / 1.05
 
 
 def test_of_two_models_the_one_that_need_not_read_is_asked() -> None:
@@ -82,7 +103,20 @@ def test_an_answer_is_expected_to_be_as_long_as_those_before() -> None:
     planner = AutoPlanner([drafter], CostModel(TILES), {"model": StepCosts(Calibration((1,), (STEP_S,)))}, clock=clock)
     before = [KnownRequest(index, [1, *[2] * 400], 1) for index in range(10)]
     simulate(before, planner, CostModel(TILES).seconds, clock)
-    assert 300 < planner._costly._rest(KnownRequest(99, [1, 2], 1)) <= 400
+    assert 300 < planner._costly._lengths.rest(1) <= 400
+
+
+def test_only_many_earlier_answers_make_sure_how_long_one_goes_on() -> None:
+    lengths = Lengths()
+    assert lengths.rest(100) == 100.0
+    for _ in range(FEW_ANSWERS):
+        assert lengths.sure_rest(10) == 0
+        lengths.add(400)
+    assert lengths.sure_rest(10) == 390
+    assert lengths.sure_rest(400) == 0
+    lengths.add(15)
+    assert lengths.sure_rest(10) == 5
+    assert lengths.sure_rest(15) == 385
 
 
 def test_nothing_is_kept_of_an_answer_that_ended() -> None:

@@ -16,7 +16,7 @@ from foredraft.drafters.suffix import SuffixDrafter
 from foredraft.engine.tracing import Tracer
 from foredraft.errors import OptionError
 from foredraft.planner.cost import Calibration
-from foredraft.planner.costly import StepCosts
+from foredraft.planner.step_costs import StepCosts
 from foredraft.sampling import SamplingParams
 from foredraft.testing import SimulatedClock, TableModel
 from foredraft.trace import Header, Trace, from_json, to_json

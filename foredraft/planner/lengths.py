@@ -1,0 +1,33 @@
+"""How long an answer will go on, by how long earlier ones were."""
+
+from collections import deque
+
+NUM_LENGTHS = 50
+"""Answers that are remembered."""
+FEW_ANSWERS = 20
+"""Fewer answers say nothing sure."""
+SHORT_ANSWER = 32.0
+
+
+class Lengths:
+    """Numbers of tokens of the last answers."""
+
+    def __init__(self) -> None:
+        self._lengths: deque[int] = deque(maxlen=NUM_LENGTHS)
+
+    def add(self, num_tokens: int) -> None:
+        """An answer has ended."""
+        self._lengths.append(num_tokens)
+
+    def rest(self, so_far: int) -> float:
+        """Tokens that an answer of so many is expected to go on for. Without earlier ones, twice as many again."""
+        longer = self._longer(so_far)
+        return (sum(longer) + 2.0 * max(float(so_far), SHORT_ANSWER)) / (len(longer) + 2.0)
+
+    def sure_rest(self, so_far: int) -> int:
+        """Tokens that all earlier answers went on for that came further; 0 where there were few."""
+        longer = self._longer(so_far)
+        return min(longer) if len(longer) >= FEW_ANSWERS else 0
+
+    def _longer(self, so_far: int) -> list[int]:
+        return [length - so_far for length in self._lengths if length > so_far]
