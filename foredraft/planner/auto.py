@@ -118,6 +118,8 @@ class AutoPlanner:
         started = self._clock()
         rooms = [room(request) for request in requests]
         due = [most > 0 and self._interest.due(request.id) for request, most in zip(requests, rooms, strict=True)]
+        if not any(request.id in self._running for request in requests):
+            self._rate.start_anew()
         for request, asked in zip(requests, due, strict=True):
             running = self._running.setdefault(request.id, _Running())
             running.length, running.asked, running.expected = len(request.tokens), asked, 1.0
@@ -253,7 +255,7 @@ class AutoPlanner:
         if not requests:  # all have failed: nothing is known of the pass but its time
             return
         if self._idle:
-            self._observe_idle(requests, outcomes)
+            self._observe_idle(requests, outcomes, times)
             return
         started = self._clock()
         lengths = [self._running[request.id].length for request in requests]
@@ -271,8 +273,9 @@ class AutoPlanner:
             num_asked = sum(self._running[request.id].asked for request in requests)
             self._interest.count_cost((self._asking_s + self._clock() - started) / max(1, num_asked))
 
-    def _observe_idle(self, requests: Sequence[Planned], outcomes: Sequence[Outcome]) -> None:
+    def _observe_idle(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """After a round in which nobody was asked: there are others to learn from, and here time matters most."""
+        self._rate.observe(len(requests), times)
         for request, outcome in zip(requests, outcomes, strict=True):
             running = self._running[request.id]
             running.balance.num_tokens += len(request.tokens) - running.length

@@ -26,13 +26,13 @@ from foredraft.tree import Budget, DraftTree
 MAX_CHAIN = 12
 PROBE_SHARE = 0.01
 """Share of all time that trying may take, and that is laid by for it."""
-MOST_LOST = 0.03
+MOST_LOST = 0.02
 """Share of an answer's time that reading or trying in vain may take, besides what drafts have won for it."""
 NUM_PROBE_TOKENS = 2
 MOST_FIRST_TRIES = 4
 """Times that a drafter of which no token was ever seen is tried without anything laid by: it may have none to show."""
-NUM_AT_END, LONG_UNREAD = 32, 64
-"""Tokens at the end of an unread text that are read, where it has more than so many and reading all is too dear."""
+NUM_AT_END, LONG_UNREAD = 24, 32
+"""Tokens at the end of an unread text that are read, where it has so many or more and reading all is too dear."""
 CAUTION = 0.75
 """Share of the expected gain that reading may cost: an answer may end sooner than expected."""
 FIRST_GUESS = 0.7
@@ -309,7 +309,7 @@ class CostlyPlan:
             promised += CAUTION * self._gain_a_token(request, name) * min(most, self._lengths.rest(_so_far(request)))
         for way in self._ways_to_read(offer):
             price = rate * way.read_s
-            if gain > price or (promised > price and self._bearable(way.read_s, requests, rooms, rate)):
+            if gain > price or (promised > price and self._bearable(way.drafter, way.read_s, requests, rooms, rate)):
                 return way
         return None
 
@@ -320,13 +320,18 @@ class CostlyPlan:
         left = sum(number if number < LONG_UNREAD else NUM_AT_END for number in offer.unread)
         return [offer, replace(offer, read_s=self._step_costs[offer.drafter.name].read_s(left), late=True)]
 
-    def _bearable(self, price_s: float, requests: Sequence[Planned], rooms: Sequence[int], rate: float) -> bool:
+    def _bearable(
+        self, drafter: CostlyDrafter, price_s: float, requests: Sequence[Planned], rooms: Sequence[int], rate: float
+    ) -> bool:
         """Whether no request would lose more if this were spent in vain than it has won, and a share of its time.
 
-        Its time so far, and for as long as all answers went on that came further: it may end any moment.
+        Its time so far, and for as long as all answers went on that came further: it may end any moment. A drafter
+        that must read all would get nowhere by this, since a text grows by about as much reading as may be lost; so
+        there the answer is taken to go on for as long as is expected.
         """
+        rest = self._lengths.sure_rest if isinstance(drafter, LateReader) else self._lengths.rest
         for request, most, saved_s in zip(requests, rooms, self._saved_s, strict=True):
-            rest_s = min(most, self._lengths.sure_rest(_so_far(request))) / rate
+            rest_s = min(most, rest(_so_far(request))) / rate
             if price_s > saved_s + MOST_LOST * (self._spent_s.get(request.id, 0.0) + rest_s):
                 return False
         return True
@@ -354,7 +359,7 @@ class CostlyPlan:
             price = offer.read_s + NUM_PROBE_TOKENS * self._step_costs[name].step_s(len(requests))
             seen = any((name, greedy) in self._shared for greedy in (True, False))
             new = not seen and self._num_asked[name] < MOST_FIRST_TRIES
-            bearable = offer.num_tokens and self._bearable(price, requests, rooms, rate)
+            bearable = offer.num_tokens and self._bearable(offer.drafter, price, requests, rooms, rate)
             if bearable and (new or price <= self._laid_by_s):
                 self._laid_by_s -= price
                 return replace(offer, num_tokens=NUM_PROBE_TOKENS, tokens=1.0, value=0.0, probing=True)

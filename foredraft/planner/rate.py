@@ -22,6 +22,10 @@ class Rate:
         self._num_rounds = FADES * self._num_rounds + 1.0
         self._accept_s = FADES * self._accept_s + times.accept
 
+    def start_anew(self) -> None:
+        """Other texts come now, at a speed of their own."""
+        self._tokens = self._seconds = 0.0
+
     def at_least(self, plain: float) -> float:
         """Tokens per second; `plain`, what there would be without drafts, where the rounds were slower or none."""
         return max(plain, self._tokens / self._seconds) if self._seconds else plain
