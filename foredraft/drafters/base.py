@@ -109,7 +109,7 @@ class LateReader(Protocol):
     def read_only_end(self, request: RequestView, num_tokens: int) -> None:
         """Count tokens before the last `num_tokens` as read, and never read them. The root does not count.
 
-        Of a request of which something was read already, all is read as ever.
+        Of a request for which it was asked before, all is read as ever.
         """
 
 

@@ -37,7 +37,7 @@ class _Read:
 
     sequence: tokens read for good. num_left_out: tokens before these, which are not read at all. tokens, parents: a
     tree of tokens behind them, as yet undecided, the first `num_run` of which were run; its root is the token after
-    those of the sequence.
+    those of the sequence. begun: whether more was read than what was kept of earlier requests.
     """
 
     sequence: CacheSequence
@@ -45,6 +45,7 @@ class _Read:
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     num_run: int = 0
+    begun: bool = False
 
     @property
     def end(self) -> int:
@@ -244,7 +245,7 @@ class ModelDrafter:
     def _grow(self, level: Sequence[_Growing]) -> None:
         """One forward pass for all requests, and the tokens that may follow each node that was run."""
         for one, logits in zip(level, self._decoder.forward([one.entry() for one in level]), strict=True):
-            one.read.num_run = len(one.read.tokens)
+            one.read.num_run, one.read.begun = len(one.read.tokens), True
             try:
                 for source, row in zip(one.sources, logits, strict=True):
                     one.add(source, self._following(row, one, source))
@@ -306,14 +307,19 @@ class ModelDrafter:
         """
         if not self._can_draft(request):
             return
+        read = self._opened(request)
+        missing = request.tokens[read.end : min(len(request.tokens) - 1, read.end + num_tokens)]
+        if len(missing) > most_left:
+            self._decoder.prefill(read.sequence, missing)
+            read.begun = True
+
+    def _opened(self, request: RequestView) -> _Read:
+        """What was read of the request; at first, what is kept of earlier ones that begin alike."""
         self._settle(request)
         read = self._read.get(request.id)
         if read is None:
             read = self._read[request.id] = _Read(self._decoder.cache.open(request.tokens))
-        known = read.end
-        missing = request.tokens[known : min(len(request.tokens) - 1, known + num_tokens)]
-        if len(missing) > most_left:
-            self._decoder.prefill(read.sequence, missing)
+        return read
 
     def _settle(self, request: RequestView) -> None:
         """Keep what was read of the request, and of the last tree what has become part of it."""
@@ -322,6 +328,9 @@ class ModelDrafter:
             return
         tokens, parents = tuple(read.tokens[: read.num_run]), tuple(read.parents[: read.num_run])
         read.tokens, read.parents, read.num_run = [], [], 0
+        if read.num_left_out >= len(request.tokens):  # a text in other tokens may become shorter
+            self._close(request.id)
+            return
         committed = request.tokens[read.num_left_out : -1]
         shared = _common_prefix(read.sequence.tokens, committed)
         if shared < len(read.sequence):
@@ -332,18 +341,21 @@ class ModelDrafter:
 
     def num_unread(self, request: RequestView) -> int:
         """See `CostlyDrafter`. Of a request that the model cannot draft for, nothing will ever be read."""
-        if not self._can_draft(request):
-            return 0
-        self._settle(request)
-        read = self._read.get(request.id)
-        return len(request.tokens) - 1 - (read.end if read else 0)
+        return len(request.tokens) - 1 - self._opened(request).end if self._can_draft(request) else 0
 
     def read_only_end(self, request: RequestView, num_tokens: int) -> None:
-        """See `CostlyDrafter`."""
-        if request.id not in self._read and self._can_draft(request):
-            num_left_out = max(0, len(request.tokens) - 1 - num_tokens)
-            sequence = self._decoder.cache.open(request.tokens[num_left_out:])
-            self._read[request.id] = _Read(sequence, num_left_out)
+        """See `LateReader`."""
+        if not self._can_draft(request):
+            return
+        read, num_left_out = self._opened(request), len(request.tokens) - 1 - num_tokens
+        if not read.begun and read.end < num_left_out:
+            self._close(request.id)
+            self._read[request.id] = _Read(self._decoder.cache.open(request.tokens[num_left_out:]), num_left_out)
+
+    def _close(self, request_id: int) -> None:
+        read = self._read.pop(request_id, None)
+        if read is not None:
+            read.sequence.close()
 
     def time_step(self, *, num_tokens: int, context: int) -> float:
         """See `CostlyDrafter`."""
@@ -355,9 +367,7 @@ class ModelDrafter:
     def forget(self, request_id: int) -> None:
         """See `Drafter`. What the model has read stays findable for requests that begin alike."""
         self._given_up.discard(request_id)
-        read = self._read.pop(request_id, None)
-        if read is not None:
-            read.sequence.close()
+        self._close(request_id)
 
     def forget_texts(self) -> None:
         """Drop what is kept of requests that have ended: another one that begins alike is read anew."""

@@ -7,11 +7,11 @@ not keep to the protocol becomes one line here that says who did what.
 import math
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import numpy as np
 
-from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, RequestView
+from foredraft.drafters.base import CostlyDrafter, Drafter, LateReader, Outcome, RequestView
 from foredraft.errors import DrafterError, OptionError, UserError
 from foredraft.tree import Budget, DraftTree
 
@@ -72,7 +72,14 @@ def guarded(drafter: object, vocab_size: int) -> Drafter:
         if not callable(getattr(drafter, method, None)):
             hint = ", as all with free = False do" if method in _COSTLY_METHODS else ""
             raise OptionError(f"{what} needs a method `{method}`{hint}; see docs/drafters.md")
-    return GuardedDrafter(drafter, vocab_size) if free else GuardedCostlyDrafter(drafter, vocab_size)  # type: ignore[arg-type]
+    if free:
+        return GuardedDrafter(drafter, vocab_size)  # type: ignore[arg-type]
+    late = callable(getattr(drafter, "read_only_end", None))
+    return (GuardedLateReader if late else GuardedCostlyDrafter)(drafter, vocab_size)  # type: ignore[arg-type]
+
+
+class LateCostlyDrafter(CostlyDrafter, LateReader, Protocol):
+    """A costly drafter that need not read all of a text."""
 
 
 class GuardedDrafter:
@@ -149,6 +156,16 @@ class GuardedCostlyDrafter(GuardedDrafter):
         if not (_is_number(seconds) and 0 < seconds < math.inf):
             self._fail(f"returned {_shown(seconds)} from `time_step` instead of seconds above 0")
         return float(seconds)
+
+
+class GuardedLateReader(GuardedCostlyDrafter):
+    """The same for a costly drafter that need not read all of a text."""
+
+    _drafter: LateCostlyDrafter
+
+    def read_only_end(self, request: RequestView, num_tokens: int) -> None:
+        """See `LateReader`."""
+        self._call("read_only_end", lambda: self._drafter.read_only_end(request, num_tokens))
 
 
 def _is_number(value: object) -> bool:

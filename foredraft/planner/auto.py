@@ -51,10 +51,14 @@ class _Proposal:
 
 @dataclass
 class _Running:
-    """What is known of a request between draft and observe. asked: whether the free drafters were, for it."""
+    """What is known of a request between draft and observe.
+
+    asked: whether the free drafters were, for it. gained_s: what their drafts are expected to save.
+    """
 
     length: int = 0
     asked: bool = False
+    gained_s: float = 0.0
     proposals: list[_Proposal] = field(default_factory=list)
     expected: float = 1.0
     balance: Balance = field(default_factory=Balance)
@@ -91,7 +95,6 @@ class AutoPlanner:
         self._expected_s: float | None = None
         self._plain_s = self._draft_s = 0.0
         self._asking_s: float | None = None
-        self._gained_s = 0.0
         self._idle, self._num_planned = False, 0
         self._pass_s: PassSeconds = cost.seconds
         for name, known in (learned or {}).items():
@@ -145,7 +148,8 @@ class AutoPlanner:
         selection = self._select(requests, trees, rate, pass_s, spent_s=self._rate.overhead_s)
         if any(due):
             self._asking_s = self._clock() - started
-            self._gained_s = selection.gained / rate / sum(due)
+            for request, gained in zip(requests, selection.gained, strict=True):
+                self._running[request.id].gained_s = gained / rate
         if self._costly.drafters:
             selection = self._with_costly(requests, rooms, trees, selection, rate, started)
         self._expected_s = selection.seconds
@@ -299,7 +303,7 @@ class AutoPlanner:
                 extra_s=(draft_s + row_s * outcome.num_draft_tokens) if outcome.num_draft_tokens else 0.0,
             )
             if running.asked:
-                self._interest.count_gain(request.id, self._gained_s, plain_s)
+                self._interest.count_gain(request.id, running.gained_s, plain_s)
             emitted = request.tokens[running.length :]
             for proposal in running.proposals:
                 self._learn(request, proposal, emitted)

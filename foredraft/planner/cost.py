@@ -86,6 +86,7 @@ class CostModel:
         self._seen: list[deque[tuple[float, float]]] = [deque(maxlen=NUM_REMEMBERED) for _ in calibration.rows]
         self._last_seen = [0] * len(calibration.rows)
         self._levels: deque[float] = deque(maxlen=NUM_OF_LEVEL)
+        self._of_levels = 0
         self._level = self._level_of_all = 1.0
         self._num_rounds = 0
         self._corrections = [1.0] * len(calibration.rows)
@@ -115,15 +116,24 @@ class CostModel:
         index, ratio = point.nearest, seconds / expected
         self._num_rounds += 1
         self._last_seen[index] = self._num_rounds
-        if index == 0 or self._num_rounds - self._last_seen[0] > MOST_ROUNDS_WITHOUT:
+        if index == self._fewest(index):
             self._levels.append(ratio)
-        self._level = median(self._levels) if self._levels else 1.0
+            self._level = median(self._levels)
         self._seen[index].append((self._level, ratio))
         if abs(self._level - self._level_of_all) > LITTLE * self._level_of_all or self._num_rounds % REFRESHED == 0:
             self._level_of_all = self._level
             self._correct(range(len(self._seen)))
         else:
             self._correct((index,))
+
+    def _fewest(self, index: int) -> int:
+        """The fewest rows that were seen lately: passes of these say how fast the machine is."""
+        oldest = self._num_rounds - MOST_ROUNDS_WITHOUT
+        fewest = next(i for i, seen in enumerate(self._last_seen) if i == index or seen > max(0, oldest))
+        if fewest != self._of_levels:
+            self._levels.clear()
+            self._of_levels = fewest
+        return fewest
 
     def _attention(self, num_row_positions: int, num_positions: int) -> float:
         c = self._calibration

@@ -10,7 +10,7 @@ that is enough for a short chain it is tried.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foredraft.drafters.base import CostlyDrafter, LateReader
@@ -99,6 +99,7 @@ class CostlyPlan:
         survival: Callable[[str, Planned], Survival],
     ) -> None:
         self.drafters = drafters
+        self._late_readers = {drafter.name: drafter for drafter in drafters if isinstance(drafter, LateReader)}
         self._step_costs = step_costs
         self._cost = cost
         self._survival = survival
@@ -144,7 +145,7 @@ class CostlyPlan:
         if self._offer is None:
             return None
         if self._offer.late:
-            _leave_out(self._offer, requests)
+            self._leave_out(self._offer, requests)
         return self._offer.drafter
 
     def budgets(
@@ -307,18 +308,32 @@ class CostlyPlan:
             gained = gain * min(1.0, free.tokens / offer.tokens) / len(requests)
             self._gains[key] = self._gains.get(key, 0.0) + gained
             promised += CAUTION * self._gain_a_token(request, name) * min(most, self._lengths.rest(_so_far(request)))
-        for way in self._ways_to_read(offer):
+        for way in self._ways_to_read(offer, requests):
             price = rate * way.read_s
             if gain > price or (promised > price and self._bearable(way.drafter, way.read_s, requests, rooms, rate)):
                 return way
         return None
 
-    def _ways_to_read(self, offer: _Offer) -> list[_Offer]:
+    def _ways_to_read(self, offer: _Offer, requests: Sequence[Planned]) -> list[_Offer]:
         """As it stands, and where it need not read all of the texts, with the ends of long ones only."""
-        if max(offer.unread) < LONG_UNREAD or not isinstance(offer.drafter, LateReader):
+        if not any(self._may_leave_out(offer, requests)):
             return [offer]
-        left = sum(number if number < LONG_UNREAD else NUM_AT_END for number in offer.unread)
-        return [offer, replace(offer, read_s=self._step_costs[offer.drafter.name].read_s(left), late=True)]
+        left = zip(offer.unread, self._may_leave_out(offer, requests), strict=True)
+        read_s = self._step_costs[offer.drafter.name].read_s(sum(NUM_AT_END if may else num for num, may in left))
+        return [offer, replace(offer, read_s=read_s, late=True)]
+
+    def _may_leave_out(self, offer: _Offer, requests: Sequence[Planned]) -> Iterator[bool]:
+        """Of which texts it may read the end only: long ones that it was not asked for before."""
+        name = offer.drafter.name
+        for request, unread in zip(requests, offer.unread, strict=True):
+            new = name in self._late_readers and name not in self._asked.get(request.id, ())
+            yield new and unread >= LONG_UNREAD
+
+    def _leave_out(self, offer: _Offer, requests: Sequence[Planned]) -> None:
+        """Have the drafter read no more than the ends of long texts."""
+        for request, may in zip(requests, self._may_leave_out(offer, requests), strict=True):
+            if may:
+                self._late_readers[offer.drafter.name].read_only_end(request, NUM_AT_END)
 
     def _bearable(
         self, drafter: CostlyDrafter, price_s: float, requests: Sequence[Planned], rooms: Sequence[int], rate: float
@@ -329,7 +344,7 @@ class CostlyPlan:
         that must read all would get nowhere by this, since a text grows by about as much reading as may be lost; so
         there the answer is taken to go on for as long as is expected.
         """
-        rest = self._lengths.sure_rest if isinstance(drafter, LateReader) else self._lengths.rest
+        rest = self._lengths.sure_rest if drafter.name in self._late_readers else self._lengths.rest
         for request, most, saved_s in zip(requests, rooms, self._saved_s, strict=True):
             rest_s = min(most, rest(_so_far(request))) / rate
             if price_s > saved_s + MOST_LOST * (self._spent_s.get(request.id, 0.0) + rest_s):
@@ -354,7 +369,7 @@ class CostlyPlan:
         What was laid by must suffice for it, unless none of its tokens was ever seen in the few times it was asked, and
         it must be bearable.
         """
-        for offer in (way for whole in offers for way in self._ways_to_read(whole)):
+        for offer in (way for whole in offers for way in self._ways_to_read(whole, requests)):
             name = offer.drafter.name
             price = offer.read_s + NUM_PROBE_TOKENS * self._step_costs[name].step_s(len(requests))
             seen = any((name, greedy) in self._shared for greedy in (True, False))
@@ -369,11 +384,3 @@ class CostlyPlan:
 def _so_far(request: Planned) -> int:
     """Tokens of the answer."""
     return len(request.tokens) - request.num_prompt_tokens
-
-
-def _leave_out(offer: _Offer, requests: Sequence[Planned]) -> None:
-    """Have the drafter read no more than the ends of long texts."""
-    assert isinstance(offer.drafter, LateReader)
-    for request, unread in zip(requests, offer.unread, strict=True):
-        if unread >= LONG_UNREAD:
-            offer.drafter.read_only_end(request, NUM_AT_END)

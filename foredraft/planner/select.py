@@ -28,13 +28,13 @@ class Selection:
     """What a round is to verify, and what is expected of it.
 
     trees: what is left of each tree. tokens: of all requests together, bonus included. seconds: of the whole round.
-    gained: tokens more than without drafts, over what their time brings at the usual rate.
+    gained: by each request, tokens more than without drafts, over what their time brings at the usual rate.
     """
 
     trees: list[DraftTree]
     tokens: float
     seconds: float
-    gained: float = 0.0
+    gained: Sequence[float] = ()
 
     def value(self, rate: float) -> float:
         """Tokens gained over what this time brings at the usual rate (tokens per second)."""
@@ -77,17 +77,21 @@ def select(
     )[:max_nodes]
     tokens = best_tokens = float(len(trees))
     best_count, best_s = 0, spent_s + verify_s(len(trees))
-    best = without = tokens - rate * best_s
+    best = tokens - rate * best_s
+    without_s = best_s
     for count, (minus_chance, _, _) in enumerate(ranked, start=1):
         tokens -= minus_chance
         seconds = spent_s + verify_s(len(trees) + count)
         if tokens - rate * seconds > best:
             best, best_count, best_tokens, best_s = tokens - rate * seconds, count, tokens, seconds
     kept: list[list[int]] = [[0] for _ in trees]
-    for _, request, node in ranked[:best_count]:
+    gained = [0.0] * len(trees)
+    row_s = (best_s - without_s) / max(1, best_count)
+    for minus_chance, request, node in ranked[:best_count]:
         kept[request].append(node)
+        gained[request] -= minus_chance + rate * row_s
     chosen = [
         tree if len(nodes) == tree.num_nodes else tree.restricted(sorted(nodes))
         for tree, nodes in zip(trees, kept, strict=True)
     ]
-    return Selection(chosen, best_tokens, best_s, best - without)
+    return Selection(chosen, best_tokens, best_s, gained)

@@ -139,15 +139,40 @@ def test_of_a_long_text_the_end_may_do() -> None:
     tree = one(drafter, view, 3)
     assert tree.tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 3))  # it looks back on two tokens
     assert len(drafter._read[view.id].sequence) == 8
-    drafter.read_only_end(view, 2)  # too late to leave out more
     for accepted in (tree.tokens[1:3], ()):
         view.tokens.extend([*accepted, 5])
+        drafter.read_only_end(view, 2)  # too late to leave out more
         assert drafter.num_unread(view) <= 1
         tree = one(drafter, view, 3)
         assert tree.tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 3))
         assert drafter._read[view.id].sequence.tokens == list(view.tokens[691:-1])
     drafter.read_only_end(other := View(view.tokens[:5], id=1), 8)
     assert drafter.num_unread(other) == 4  # all of a short one
+
+
+def test_what_is_kept_of_earlier_requests_need_not_be_read() -> None:
+    """Kind: of a conversation the end alone is read, although the model has read nearly all of it before."""
+    decoder, _ = table_decoder(MODEL, length=1024)
+    drafter = ModelDrafter(decoder, vocab_size=V)
+    view = View([(i * i) % V for i in range(200)])
+    one(drafter, view, 1)
+    drafter.forget(view.id)
+    again = View([*view.tokens, 7, 8], id=1)
+    assert drafter.num_unread(again) < 20
+    drafter.read_only_end(again, 30)
+    assert drafter._read[again.id].num_left_out == 0
+
+
+def test_a_text_that_becomes_shorter_than_what_was_left_out_is_read_anew() -> None:
+    """Kind: in a draft model's own tokens a text may shrink with the letters that follow."""
+    decoder, _ = table_decoder(MODEL, length=1024)
+    drafter = ModelDrafter(decoder, vocab_size=V)
+    view = View([(i * i) % V for i in range(100)])
+    drafter.read_only_end(view, 1)
+    one(drafter, view, 1)
+    del view.tokens[95:]
+    assert drafter.num_unread(view) <= 94
+    assert one(drafter, view, 2).tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 2))
 
 
 def test_what_was_left_out_leaves_room_in_the_context() -> None:

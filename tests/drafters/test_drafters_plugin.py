@@ -7,7 +7,7 @@ from helpers.drafting import View, budgets, unspeculated
 from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 
 from foredraft.drafters import Drafter, DraftOptions, make_drafter, make_drafters
-from foredraft.drafters.base import CostlyDrafter, Outcome, RequestView
+from foredraft.drafters.base import CostlyDrafter, LateReader, Outcome, RequestView
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.plugin import guarded
 from foredraft.errors import DrafterError, ForedraftError, OptionError
@@ -142,6 +142,22 @@ def test_a_costly_drafter_keeps_its_methods() -> None:
     assert not drafter.free
     assert drafter.num_unread(View([1, 2])) == 2
     assert drafter.time_step(num_tokens=2, context=1) == 2.0
+
+
+def test_one_that_need_not_read_all_may_say_so() -> None:
+    """Kind: a method that the documentation speaks of is never called."""
+    asked: list[int] = []
+    drafter = costly(read_only_end=lambda self, request, num_tokens: asked.append(num_tokens))
+    assert isinstance(drafter, LateReader)
+    drafter.read_only_end(View([1, 2]), 7)
+    assert asked == [7]
+    assert not isinstance(costly(), LateReader)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(DrafterError, match="failed in `read_only_end`"):
+        costly(read_only_end=fail).read_only_end(View([1, 2]), 7)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, None])

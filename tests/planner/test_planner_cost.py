@@ -64,6 +64,16 @@ def test_without_passes_of_one_row_those_of_more_say_how_fast_the_machine_is() -
     assert model.seconds(16) > 0.07
 
 
+def test_a_calibration_that_is_wrong_for_some_rows_is_not_taken_for_a_change_of_speed() -> None:
+    """Kind: without passes of one row, those of four and of eight say in turn that the machine is fast and slow."""
+    model = CostModel(MEASURED)
+    for turn in range(200):
+        model.observe(*((4, 0.022), (8, 0.045))[turn % 2])
+        if turn > 40:
+            assert model.seconds(8) == pytest.approx(0.045, rel=0.07)
+            assert model.seconds(4) == pytest.approx(0.022, rel=0.07)
+
+
 def test_what_was_seen_of_a_number_of_rows_outweighs_what_was_seen_of_others() -> None:
     model = CostModel(MEASURED)
     for _ in range(20):

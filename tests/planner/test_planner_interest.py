@@ -1,12 +1,14 @@
 """Asking free drafters takes time as well: where it brings less than that, it is done in some rounds only."""
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 import pytest
 from helpers.planning import TILES
 
-from foredraft.drafters.base import Outcome, RequestView
+from foredraft.drafters.base import Outcome, RequestView, no_draft
 from foredraft.planner import AutoPlanner
 from foredraft.planner.cost import CostModel
 from foredraft.planner.interest import ASKING_SHARE, FIRST_TRIES, MOST_SKIPPED, Interest
@@ -103,6 +105,30 @@ def test_a_text_that_suits_nobody_takes_hardly_longer() -> None:
 def test_a_text_that_suits_them_is_drafted_in_every_round(acceptance: float) -> None:
     simulated, drafter = answered(acceptance)
     assert drafter.num_calls >= (0.8 if acceptance < 0.5 else 0.99) * len(simulated.rounds)
+
+
+class ForTheFirst(Slow):
+    """Drafts for request 0 alone, and counts for whom it was asked."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.asked = Counter[int]()
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+        self.asked.update(request.id for request, budget in zip(requests, budgets, strict=True) if budget.num_tokens)
+        trees = super().propose(requests, budgets)
+        return [no_draft(one) if one.id else tree for one, tree in zip(requests, trees, strict=True)]
+
+
+def test_an_answer_that_drafts_suit_does_not_keep_others_asked() -> None:
+    """Kind: what one request gains is counted for all that run beside it."""
+    clock, text = SimulatedClock(), [place % 97 for place in range(300)]
+    drafter = ForTheFirst(text, 0.9, clock=clock, confidence=lambda chance: 0.9)
+    planner = AutoPlanner([drafter], CostModel(TILES), {}, clock=clock)
+    requests = [KnownRequest(number, [1, *text], 1) for number in range(4)]
+    simulated = simulate(requests, planner, CostModel(TILES).seconds, clock, max_running=4)
+    assert drafter.asked[0] >= 50
+    assert all(drafter.asked[number] <= 0.25 * len(simulated.rounds) for number in (1, 2, 3))
 
 
 def test_they_are_back_when_the_text_changes() -> None:

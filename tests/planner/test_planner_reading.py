@@ -26,7 +26,8 @@ class Late(SyntheticDrafter):
     left_out = 0
 
     def read_only_end(self, request: RequestView, num_tokens: int) -> None:
-        self.left_out = len(request.tokens) - 1 - num_tokens
+        if not self.num_calls:
+            self.left_out = len(request.tokens) - 1 - num_tokens
 
     def num_unread(self, request: RequestView) -> int:
         return max(0, super().num_unread(request) - self.left_out)
@@ -104,6 +105,18 @@ def test_an_answer_is_expected_to_be_as_long_as_those_before() -> None:
     before = [KnownRequest(index, [1, *[2] * 400], 1) for index in range(10)]
     simulate(before, planner, CostModel(TILES).seconds, clock)
     assert 300 < planner._costly._lengths.rest(1) <= 400
+
+
+def test_what_a_model_left_alone_for_long_has_to_read_is_counted() -> None:
+    """Kind: it is asked to read the end only, has begun before, and reads all; then its steps seem to take longer."""
+    clock, text = SimulatedClock(), [place % 97 for place in range(1500)]
+    drafter = Late(text, 0.0, step_s=lambda num: STEP_S, read_s=READ_S, clock=clock, name="model")
+    steps = {"model": StepCosts(Calibration((1, 64), (STEP_S, 64 * READ_S)))}
+    planner = AutoPlanner([drafter], CostModel(TILES), steps, clock=clock)
+    simulated = simulate([KnownRequest(0, [*PROMPT, *text], len(PROMPT))], planner, CostModel(TILES).seconds, clock)
+    assert drafter.num_calls >= 3
+    assert steps["model"].step_s(1) == pytest.approx(STEP_S, rel=0.05)
+    assert simulated.draft_s <= 0.015 * simulated.seconds
 
 
 def test_only_many_earlier_answers_make_sure_how_long_one_goes_on() -> None:
