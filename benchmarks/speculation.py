@@ -15,6 +15,9 @@ from .records import OURS, Cell, Records
 Answer = Callable[[str, float, int | None], Generator[int, None, dict[str, Any]]]
 
 
+WARM_UP = "What is the weather like by the sea?"
+
+
 @dataclass(frozen=True)
 class SpeculationPlan:
     """The greedy pass over all prompts, and a sampled one over some of them.
@@ -63,10 +66,13 @@ def ours_only(answers: Mapping[str, Answer]) -> dict[str, Answer]:
     return {name: answer for name, answer in answers.items() if name.startswith(f"{OURS} ")}
 
 
-def warm_up(answers: Mapping[str, Answer], text: str) -> None:
-    """Ask every mode once and forget it: first pages, first allocations, calibration."""
+def warm_up(answers: Mapping[str, Answer]) -> None:
+    """Ask every mode once and forget it: first pages, first allocations, calibration.
+
+    A text that is no prompt: some ways of drafting remember what they have seen, and would see a prompt twice.
+    """
     for name, answer in answers.items():
-        in_lockstep({name: answer(text, 0.0, None)})
+        in_lockstep({name: answer(WARM_UP, 0.0, None)})
 
 
 def missing(
@@ -88,7 +94,7 @@ def run(answers: Mapping[str, Answer], prompts: Sequence[Prompt], plan: Speculat
     if len(to_do) < num_planned:
         print(f"speculation: {num_planned - len(to_do)} of {num_planned} are there already", file=sys.stderr)
     if to_do:
-        warm_up(answers, to_do[0][1].text)
+        warm_up(answers)
     for turn, prompt, temperature, seed in to_do:
         asked = answers if temperature == 0 else ours_only(answers)
         records.add(measure_cell(asked, prompt, temperature, seed, turn=turn))

@@ -9,7 +9,7 @@ from benchmarks import __main__ as command
 from benchmarks.measuring import in_lockstep
 from benchmarks.ours import Engine as RealEngine
 from benchmarks.records import Records
-from benchmarks.speculation import Answer, SpeculationPlan, missing, planned_cells, run
+from benchmarks.speculation import WARM_UP, Answer, SpeculationPlan, missing, planned_cells, run
 from benchmarks.summary import report, summary
 from foredraft.llm import LLM
 from foredraft.prompts import Prompt
@@ -121,8 +121,7 @@ def test_an_interrupted_run_measures_only_what_is_missing(tmp_path: Path) -> Non
     again = opened(tmp_path / "r.jsonl")
     whole = {"foredraft none": answer(10.0), "foredraft lookup": answer(15.0, log=log)}
     run(whole, PROMPTS, PLAN, again)
-    warm_up = ["prompt 3"]
-    assert log == [*warm_up, *(f"prompt {i}" for i in (3, 4, 5, 0, 0, 3, 3))]
+    assert log == [WARM_UP, *(f"prompt {i}" for i in (3, 4, 5, 0, 0, 3, 3))]
     assert not missing(PROMPTS, PLAN, again)
 
 
