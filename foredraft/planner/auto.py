@@ -129,7 +129,7 @@ class AutoPlanner:
             running.proposals.clear()
         trees = [no_draft(request) for request in requests]
         self._asking_s = None
-        self._idle = not any(due) and not (self._costly.drafters and any(rooms))
+        self._idle = not any(due) and not (self._costly.awake and any(rooms))
         if self._idle and self._num_planned == len(requests):
             self._expected_s = self._plain_s
             return trees
@@ -280,6 +280,7 @@ class AutoPlanner:
     def _observe_idle(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """After a round in which nobody was asked: there are others to learn from, and here time matters most."""
         self._rate.observe(len(requests), times)
+        self._costly.doze(requests, times)
         for request, outcome in zip(requests, outcomes, strict=True):
             running = self._running[request.id]
             running.balance.num_tokens += len(request.tokens) - running.length

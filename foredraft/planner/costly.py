@@ -114,9 +114,18 @@ class CostlyPlan:
         self._laid_by_s = 0.0
         self._spent_s: dict[int, float] = {}
         self._offer: _Offer | None = None
+        self._num_dozed = 0
         self._saved_s: Sequence[float] = ()
         self.reading_s = 0.0
         """Of the last time a drafter was asked, the seconds that it read text it had not seen."""
+
+    @property
+    def awake(self) -> bool:
+        """Whether a drafter was asked when one was last chosen: if so, one is to be chosen in the next round as well.
+
+        Otherwise that is left to rounds in which the free drafters are asked. Choosing takes time, too.
+        """
+        return self._offer is not None
 
     def choose(
         self,
@@ -134,14 +143,13 @@ class CostlyPlan:
         self._offer = None
         self._saved_s = saved_s
         offers = [self._best_offer(drafter, requests, rooms, rate, pass_s) for drafter in self.drafters]
-        for request in requests:
-            self._outputs[request.id] = _so_far(request), request.params.greedy
         paying = [self._paying(offer, requests, rooms, free, rate) for offer in offers]
         good = [offer for offer in paying if offer]
         if good:
             self._offer = max(good, key=lambda offer: offer.value - rate * offer.read_s)
         else:
             self._offer = self._probe(offers, requests, rooms, rate)
+        self._num_dozed = 0
         if self._offer is None:
             return None
         if self._offer.late:
@@ -232,6 +240,12 @@ class CostlyPlan:
             self._laid_by_s += PROBE_SHARE * times.total
             for request in requests:
                 self._spent_s[request.id] = self._spent_s.get(request.id, 0.0) + times.total
+                self._outputs[request.id] = _so_far(request), request.params.greedy
+
+    def doze(self, requests: Sequence[Planned], times: RoundTimes) -> None:
+        """After a round in which none was chosen."""
+        self._num_dozed += 1
+        self.observe(requests, times)
 
     def forget(self, request_id: int) -> None:
         """The request has ended."""
@@ -304,8 +318,9 @@ class CostlyPlan:
         promised = 0.0
         for request, most in zip(requests, rooms, strict=True):
             key = (request.id, name)
-            # A round of its brings offer.tokens, this one free.tokens: the gain is for what comes in the meantime.
-            gained = gain * min(1.0, free.tokens / offer.tokens) / len(requests)
+            # A round of its brings offer.tokens, this one free.tokens: the gain is for what comes in the meantime, and
+            # in the rounds since a drafter was last chosen.
+            gained = gain * min(1.0, free.tokens / offer.tokens) * (1 + self._num_dozed) / len(requests)
             self._gains[key] = self._gains.get(key, 0.0) + gained
             promised += CAUTION * self._gain_a_token(request, name) * min(most, self._lengths.rest(_so_far(request)))
         for way in self._ways_to_read(offer, requests):

@@ -10,8 +10,10 @@ from helpers.planning import TILES
 
 from foredraft.drafters.base import Outcome, RequestView, no_draft
 from foredraft.planner import AutoPlanner
-from foredraft.planner.cost import CostModel
+from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.interest import ASKING_SHARE, FIRST_TRIES, MOST_SKIPPED, Interest
+from foredraft.planner.select import Selection
+from foredraft.planner.step_costs import StepCosts
 from foredraft.planner.survival import TRUST
 from foredraft.testing import SimulatedClock, SyntheticDrafter
 from foredraft.testing.synthetic import Acceptance
@@ -129,6 +131,34 @@ def test_an_answer_that_drafts_suit_does_not_keep_others_asked() -> None:
     simulated = simulate(requests, planner, CostModel(TILES).seconds, clock, max_running=4)
     assert drafter.asked[0] >= 50
     assert all(drafter.asked[number] <= 0.25 * len(simulated.rounds) for number in (1, 2, 3))
+
+
+class Choosing(AutoPlanner):
+    """Counts the rounds in which it considers a costly drafter."""
+
+    num_chosen = 0
+
+    def _with_costly(self, *args: Any, **options: Any) -> Selection:
+        self.num_chosen += 1
+        return super()._with_costly(*args, **options)
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 0.9])
+def test_a_model_is_considered_where_free_drafters_are_asked_or_it_pays(acceptance: float) -> None:
+    """Kind: in text that suits nobody, every round takes the time of finding out that no model is worth asking."""
+    clock, text = SimulatedClock(), [place % 997 for place in range(600)]
+    free = Slow(text, 0.0, clock=clock, name="free")
+    model = SyntheticDrafter(text, acceptance, step_s=lambda num: 0.2, clock=clock, name="model")
+    steps = {"model": StepCosts(Calibration((1,), (0.2,)))}
+    planner = Choosing([free, model], CostModel(TILES), steps, clock=clock)
+    rounds = simulate(
+        [KnownRequest(0, [1, *text], 1)], planner, CostModel(TILES).seconds, clock, overhead_s=0.05
+    ).rounds
+    if acceptance:
+        assert fmean(one.num_drafted[0] > 0 for one in rounds[40:-10]) >= 0.9
+    else:
+        assert planner.num_chosen <= 0.5 * len(rounds)
+        assert model.num_calls >= 3  # it may be of use later
 
 
 def test_they_are_back_when_the_text_changes() -> None:
