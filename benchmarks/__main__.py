@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks speculation ...` or `acceptance ...`; see README.md in this folder."""
+"""The command: `python -m benchmarks speculation ...`, or `acceptance`, or `replay`; see README.md in this folder."""
 
 import argparse
 import contextlib
@@ -17,7 +17,7 @@ from foredraft.models.load import load_decoder
 from foredraft.prompts import Prompt
 from foredraft.sampling import SamplingParams
 
-from . import acceptance, speculation, summary
+from . import acceptance, replay, speculation, summary
 from .measuring import spaced
 from .ours import Engine, built_in_path
 from .prompts import read_all
@@ -68,6 +68,11 @@ def parser() -> argparse.ArgumentParser:
     rules.add_argument("--max-tokens", type=int, default=64)
     rules.add_argument("--seed", type=int, default=0, help="of the answers whose places are looked at")
     rules.add_argument("--num-seeds", type=int, default=16, help="of the noise at each place")
+
+    played = commands.add_parser("replay", parents=[common], help="what a replay predicts, beside what is measured")
+    played.add_argument("--draft", help="draft model for draft:K")
+    played.add_argument("--modes", type=names, required=True, help="such as suffix:4,draft:3,suffix+recycle")
+    played.add_argument("--max-tokens", type=int, default=128)
     return main
 
 
@@ -93,6 +98,20 @@ def run_acceptance(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     result = acceptance.summary(records)
     settings = {name: getattr(options, name) for name in ("max_tokens", "temperature", "top_p", "seed", "num_seeds")}
     return {**about_run(options, None), "settings": settings, **result}, acceptance.report(result)
+
+
+def run_replay(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The section `replay` of the output and its table."""
+    question = replay.Question(
+        modes=options.modes,
+        draft=None if options.draft is None else str(built_in_path(options.draft)),
+        prompts=chosen_prompts(options),
+        max_tokens=options.max_tokens,
+        raw=options.raw,
+    )
+    llm = LLM(options.model, draft="none", threads=options.threads, context_length=options.context_length)
+    rows = replay.compare(llm, question)
+    return {**about_run(options, None), "max_tokens": options.max_tokens, "modes": rows}, replay.report(rows)
 
 
 def peer_of(options: argparse.Namespace) -> LlamaCpp | None:
@@ -200,8 +219,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 outputs differ from plain decoding, 2 a wrong option or file."""
     options = parser().parse_args(arguments)
     try:
-        run = run_speculation if options.command == "speculation" else run_acceptance
-        section, text = run(options)
+        runs = {"speculation": run_speculation, "acceptance": run_acceptance, "replay": run_replay}
+        section, text = runs[options.command](options)
         if options.output is not None:
             write_section(options.output, options.command, section)
     except (UserError, ValueError, OSError) as error:
