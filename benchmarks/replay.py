@@ -6,6 +6,7 @@ same share of its states in both.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import median
 from typing import Any
 
@@ -78,7 +79,7 @@ def _middle(calibrations: Sequence[Calibration]) -> Calibration:
     medians = [median(one.seconds[place] for one in calibrations) for place in range(len(first.rows))]
     return Calibration(
         first.rows,
-        tuple(max(medians[: place + 1]) for place in range(len(medians))),
+        tuple(accumulate(medians, max)),
         median(one.per_position for one in calibrations),
         median(one.per_position_row for one in calibrations),
     )

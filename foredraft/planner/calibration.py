@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,7 +82,7 @@ def _typical(times: list[float]) -> float:
 
 
 def _rising(seconds: list[float]) -> tuple[float, ...]:
-    return tuple(max(seconds[: index + 1]) for index in range(len(seconds)))
+    return tuple(accumulate(seconds, max))
 
 
 def _attention(seconds: Mapping[int, float], behind: Mapping[int, float], context: int) -> tuple[float, float]:

@@ -116,7 +116,7 @@ class CostModel:
         index, ratio = point.nearest, seconds / expected
         self._num_rounds += 1
         self._last_seen[index] = self._num_rounds
-        if index == self._fewest(index):
+        if index == self._fewest():
             self._levels.append(ratio)
             self._level = median(self._levels)
         self._seen[index].append((self._level, ratio))
@@ -126,10 +126,10 @@ class CostModel:
         else:
             self._correct((index,))
 
-    def _fewest(self, index: int) -> int:
+    def _fewest(self) -> int:
         """The fewest rows that were seen lately: passes of these say how fast the machine is."""
-        oldest = self._num_rounds - MOST_ROUNDS_WITHOUT
-        fewest = next(i for i, seen in enumerate(self._last_seen) if i == index or seen > max(0, oldest))
+        before = max(0, self._num_rounds - MOST_ROUNDS_WITHOUT)
+        fewest = next(index for index, seen in enumerate(self._last_seen) if seen > before)
         if fewest != self._of_levels:
             self._levels.clear()
             self._of_levels = fewest

@@ -19,6 +19,7 @@ from foredraft.planner.cost import CostModel, PassSeconds
 from foredraft.planner.lengths import SHORT_ANSWER, Lengths
 from foredraft.planner.profile import Learned
 from foredraft.planner.select import HURDLE, Selection
+from foredraft.planner.share import Share
 from foredraft.planner.step_costs import StepCosts
 from foredraft.planner.survival import Survival
 from foredraft.tree import Budget, DraftTree
@@ -37,33 +38,10 @@ CAUTION = 0.75
 """Share of the expected gain that reading may cost: an answer may end sooner than expected."""
 FIRST_GUESS = 0.7
 """Share of right tokens before any was seen."""
-GUESS_WEIGHT = 6.0
-FADES = 0.97
 USUAL_TOKENS = 500.0
 """Tokens of answers over which what is usual is averaged."""
 MOST_DEMANDED = 0.95
 """A token that is likelier than this to be accepted is followed by another one, whatever that costs."""
-
-
-@dataclass
-class _Share:
-    """The share of a drafter's tokens that were right, recent ones counting most."""
-
-    right: float = 0.0
-    total: float = 0.0
-    num_in_vain: int = 0
-
-    def count(self, *, right: bool) -> None:
-        self.right = FADES * self.right + right
-        self.total = FADES * self.total + 1.0
-
-    def asked_in_vain(self) -> None:
-        """It had no token to propose, which is worth as much as a wrong one."""
-        self.count(right=False)
-        self.num_in_vain += 1
-
-    def estimate(self, prior: float) -> float:
-        return (self.right + GUESS_WEIGHT * prior) / (self.total + GUESS_WEIGHT)
 
 
 @dataclass(frozen=True)
@@ -103,8 +81,8 @@ class CostlyPlan:
         self._step_costs = step_costs
         self._cost = cost
         self._survival = survival
-        self._shared: dict[tuple[str, bool], _Share] = {}
-        self._own: dict[tuple[int, str], _Share] = {}
+        self._shared: dict[tuple[str, bool], Share] = {}
+        self._own: dict[tuple[int, str], Share] = {}
         self._lengths = Lengths()
         self._outputs: dict[int, tuple[int, bool]] = {}
         self._gains: dict[tuple[int, str], float] = {}
@@ -208,23 +186,23 @@ class CostlyPlan:
         for request, tree in zip(requests, trees, strict=True):
             self._asked.setdefault(request.id, set()).add(drafter.name)
             if not tree.num_draft_tokens:
-                self._own.setdefault((request.id, drafter.name), _Share()).asked_in_vain()
+                self._own.setdefault((request.id, drafter.name), Share()).asked_in_vain()
 
     def learn(self, name: str, request: Planned, *, right: bool) -> None:
         """Count one of its tokens whose parent was right."""
-        self._own.setdefault((request.id, name), _Share()).count(right=right)
-        self._shared.setdefault((name, request.params.greedy), _Share()).count(right=right)
+        self._own.setdefault((request.id, name), Share()).count(right=right)
+        self._shared.setdefault((name, request.params.greedy), Share()).count(right=right)
 
     def start_from(self, name: str, known: Learned) -> None:
         """Take over what an earlier plan found out about a drafter."""
         for greedy, (right, total) in known.shares().items():
-            self._shared[name, greedy] = _Share(right, total)
+            self._shared[name, greedy] = Share(right, total)
         self._usual_gains[name, True], self._usual_gains[name, False] = known.greedy_gain, known.sampled_gain
 
     def learned(self, name: str, survivals: Mapping[bool, Survival]) -> Learned:
         """What a later plan may start from. survivals: of the drafter's confidences, by whether texts were greedy."""
         states = {greedy: survival.to_json() for greedy, survival in survivals.items()}
-        shares = {greedy: self._shared.get((name, greedy), _Share()) for greedy in (True, False)}
+        shares = {greedy: self._shared.get((name, greedy), Share()) for greedy in (True, False)}
         return Learned(
             greedy=states.get(True, {}),
             sampled=states.get(False, {}),
@@ -277,8 +255,8 @@ class CostlyPlan:
         return words
 
     def _acceptance(self, name: str, request: Planned) -> float:
-        shared = self._shared.get((name, request.params.greedy), _Share()).estimate(FIRST_GUESS)
-        return self._own.get((request.id, name), _Share()).estimate(shared)
+        shared = self._shared.get((name, request.params.greedy), Share()).estimate(FIRST_GUESS)
+        return self._own.get((request.id, name), Share()).estimate(shared)
 
     def _best_offer(
         self,

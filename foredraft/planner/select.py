@@ -34,7 +34,7 @@ class Selection:
     trees: list[DraftTree]
     tokens: float
     seconds: float
-    gained: Sequence[float] = ()
+    gained: Sequence[float]
 
     def value(self, rate: float) -> float:
         """Tokens gained over what this time brings at the usual rate (tokens per second)."""

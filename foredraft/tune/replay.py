@@ -134,7 +134,7 @@ def _from_rounds(rounds: Sequence[RoundRecord]) -> Calibration:
         seconds[1] = [min(min(times) for times in seconds.values())]
     rows = sorted(seconds)
     medians = [median(seconds[count]) for count in rows]
-    return Calibration(tuple(rows), tuple(max(medians[: index + 1]) for index in range(len(rows))))
+    return Calibration(tuple(rows), tuple(itertools.accumulate(medians, max)))
 
 
 class RecordedDrafter:

@@ -109,6 +109,26 @@ def test_a_text_that_suits_them_is_drafted_in_every_round(acceptance: float) -> 
     assert drafter.num_calls >= (0.8 if acceptance < 0.5 else 0.99) * len(simulated.rounds)
 
 
+def test_drafts_count_by_what_they_promised() -> None:
+    """Kind: a few drafts in vain, and asking is given up, though the next ones are expected to pay."""
+    clock, text = SimulatedClock(), [place % 997 for place in range(40)]
+    drafter = Slow(text, 0.0, clock=clock, confidence=lambda chance: 0.9)
+    planner = AutoPlanner([drafter], CostModel(TILES), {}, clock=clock)
+    gained: list[float] = []
+    count = planner._interest.count_gain
+
+    def count_gain(request_id: int, gained_s: float, plain_s: float) -> None:
+        gained.append(gained_s)
+        count(request_id, gained_s, plain_s)
+
+    planner._interest.count_gain = count_gain  # type: ignore[method-assign]
+    rounds = simulate([KnownRequest(0, [1, *text], 1)], planner, CostModel(TILES).seconds, clock).rounds
+    first = next(index for index, one in enumerate(rounds) if one.num_drafted[0])
+    assert rounds[first].num_accepted == (0,)
+    assert gained[first] > 0.0
+    assert gained[-1] == 0.0  # nothing is expected of them any more
+
+
 class ForTheFirst(Slow):
     """Drafts for request 0 alone, and counts for whom it was asked."""
 
