@@ -317,10 +317,11 @@ class CostlyPlan:
 
     def _may_leave_out(self, offer: _Offer, requests: Sequence[Planned]) -> Iterator[bool]:
         """Of which texts it may read the end only: long ones that it was not asked for before."""
-        name = offer.drafter.name
         for request, unread in zip(requests, offer.unread, strict=True):
-            new = name in self._late_readers and name not in self._asked.get(request.id, ())
-            yield new and unread >= LONG_UNREAD
+            yield unread >= LONG_UNREAD and self._may_begin_late(offer.drafter.name, request)
+
+    def _may_begin_late(self, name: str, request: Planned) -> bool:
+        return name in self._late_readers and name not in self._asked.get(request.id, ())
 
     def _leave_out(self, offer: _Offer, requests: Sequence[Planned]) -> None:
         """Have the drafter read no more than the ends of long texts."""
@@ -333,12 +334,13 @@ class CostlyPlan:
     ) -> bool:
         """Whether no request would lose more if this were spent in vain than it has won, and a share of its time.
 
-        Its time so far, and for as long as all answers went on that came further: it may end any moment. A drafter
-        that must read all would get nowhere by this, since a text grows by about as much reading as may be lost; so
-        there the answer is taken to go on for as long as is expected.
+        Its time so far, and for as long as all answers went on that came further: it may end any moment. Where all must
+        be read this would get nowhere, since a text grows by about as much reading as may be lost; so there the answer
+        is taken to go on for as long as is expected.
         """
-        rest = self._lengths.sure_rest if drafter.name in self._late_readers else self._lengths.rest
         for request, most, saved_s in zip(requests, rooms, self._saved_s, strict=True):
+            late = self._may_begin_late(drafter.name, request)
+            rest = self._lengths.sure_rest if late else self._lengths.rest
             rest_s = min(most, rest(_so_far(request))) / rate
             if price_s > saved_s + MOST_LOST * (self._spent_s.get(request.id, 0.0) + rest_s):
                 return False

@@ -146,6 +146,9 @@ def test_of_a_long_text_the_end_may_do() -> None:
         tree = one(drafter, view, 3)
         assert tree.tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 3))
         assert drafter._read[view.id].sequence.tokens == list(view.tokens[691:-1])
+    view.tokens.extend([1] * 50)
+    drafter.read_only_end(view, 2)
+    assert drafter.num_unread(view) >= 49  # it was asked before, and reads all that came since
     drafter.read_only_end(other := View(view.tokens[:5], id=1), 8)
     assert drafter.num_unread(other) == 4  # all of a short one
 
@@ -161,6 +164,12 @@ def test_what_is_kept_of_earlier_requests_need_not_be_read() -> None:
     assert drafter.num_unread(again) < 20
     drafter.read_only_end(again, 30)
     assert drafter._read[again.id].num_left_out == 0
+    drafter.forget(again.id)
+    longer = View([*view.tokens, *[7] * 100], id=2)
+    drafter.read_only_end(longer, 30)
+    assert drafter._read[longer.id].num_left_out == 269
+    drafter.forget(longer.id)
+    assert decoder.cache.pool.num_used == 0  # what was kept is not held by what was not read
 
 
 def test_a_text_that_becomes_shorter_than_what_was_left_out_is_read_anew() -> None:

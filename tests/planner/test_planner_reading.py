@@ -26,11 +26,11 @@ class Late(SyntheticDrafter):
     left_out = 0
 
     def read_only_end(self, request: RequestView, num_tokens: int) -> None:
-        if not self.num_calls:
+        if request.id not in self._read:
             self.left_out = len(request.tokens) - 1 - num_tokens
 
     def num_unread(self, request: RequestView) -> int:
-        return max(0, super().num_unread(request) - self.left_out)
+        return super().num_unread(request) - (0 if request.id in self._read else self.left_out)
 
 
 def answered(acceptance: float, num_tokens: int, kind: type[SyntheticDrafter] = SyntheticDrafter) -> Simulated:
