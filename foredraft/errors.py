@@ -32,7 +32,3 @@ class ContextLengthError(UserError):
 
 class DownloadError(UserError):
     """A model could not be fetched whole."""
-
-
-class DrafterError(UserError):
-    """A drafter that the user brought failed, or proposed what no drafter may propose."""

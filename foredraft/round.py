@@ -1,154 +1,224 @@
 """START HERE: one round of speculative decoding.
 
-                 budget               DraftTree               logits                 accepted path
-      planner  ---------->  drafter  ----------->  verifier  ---------->  acceptor  -------------->  commit to cache
-         ^                 propose()             one target forward      pure arithmetic             drafter.observe()
-         +-------------------------------------- what was proposed, accepted, and what it cost <-----------+
+      batch of sequences          Plan: trees                 logits                  accepted path
+      planner.plan  ------------------------->  target.forward  -------->  rule.accept  ------------>  commit to cache
+         |     ^                          (trees of running sequences and    (pure                        |
+    drafter.propose                      chunks of prompts, in one pass)   arithmetic)                    |
+         +------ drafter.observe, planner.observe(plan, result) <-----------------------------------------+
 
 Every draft is a tree; *no draft* is a tree that holds only its root. So plain decoding is this same round with the
-drafter that proposes nothing, and emits one token: the bonus.
+drafter that proposes nothing, and emits one token: the bonus. Prompts are computed beside the trees, chunk by chunk.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
 from foredraft.accept import COUPLED, AcceptanceRule
-from foredraft.cache import CacheSequence
-from foredraft.drafters.base import Outcome
+from foredraft.cache import OutOfBlocksError
+from foredraft.drafters.base import Outcome, PromptFeatures, no_draft
 from foredraft.errors import ForedraftError
 from foredraft.kernels.operations import Floats
-from foredraft.planner import Planner, RoundTimes, room
-from foredraft.sampling import Processors, SamplingParams, TokenLogprob, token_logprob
+from foredraft.planner.base import Plan, Planner, RoundResult, RoundTimes
+from foredraft.sampling import SamplingParams
 from foredraft.sampling.noise import FloatArray
+from foredraft.sequence import Batch, PromptChunk, Sequence, num_remaining_tokens
+from foredraft.target import Entry, ForwardResult, Target, usable_part
 from foredraft.tree import DraftTree
-from foredraft.verify import Verifier, usable_part
 
+Emit = Callable[[Sequence, tuple[int, ...], Several[Floats]], int]
+"""Appends emitted tokens to a sequence and returns how many it kept: fewer than all where the sequence ends.
 
-@dataclass
-class RoundRequest:
-    """A request as rounds see it. Between rounds the cache holds all tokens but the last, which is the root.
-
-    max_length: most tokens, prompt included, that the request can come to. choice: which of several answers to the
-    prompt this is. processors: what its options do to logits; None: nothing. logprobs: takes the log-probability of
-    every token emitted; None: nobody wants them.
-    """
-
-    id: int
-    tokens: list[int]
-    num_prompt_tokens: int
-    params: SamplingParams
-    max_length: int
-    sequence: CacheSequence
-    choice: int = 0
-    processors: Processors | None = None
-    logprobs: list[TokenLogprob] | None = None
+The last argument holds the row of logits [V] that each of the tokens was chosen from.
+"""
+SeePrompt = Callable[[Sequence, Floats], None]
+"""Is shown the logits [S, V] after the tokens of a chunk whose logits were wanted, in order."""
 
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What a round did: for each request its outcome, and what it cost all of them together.
+    """What a round did: the plan, what became of it, and what broke.
 
-    The logits of the outcomes are views that are valid until the next round. failed: request ids for which no token
-    could be chosen, and why; their outcomes are empty, and they cannot go on.
+    failed: for each sequence that cannot go on, why. It has no outcome, or its chunk was not computed.
     """
 
-    outcomes: list[Outcome]
-    times: RoundTimes
-    failed: Mapping[int, ForedraftError] = field(default_factory=dict)
-
-
-Emit = Callable[[RoundRequest, tuple[int, ...]], int]
-"""Appends emitted tokens to a request and returns how many it kept: fewer than all where the request ends."""
+    plan: Plan
+    result: RoundResult
+    failed: Mapping[int, Exception] = field(default_factory=dict)
 
 
 def run_round(
-    requests: Sequence[RoundRequest],
+    batch: Batch,
     planner: Planner,
-    verifier: Verifier,
+    target: Target,
     emit: Emit,
     rule: AcceptanceRule = COUPLED,
+    *,
+    see_prompt: SeePrompt = lambda sequence, logits_SV: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> RoundReport:
-    """Draft, verify, accept and commit once for every request."""
-    started = time.perf_counter()
-    trees = _draft(requests, planner, verifier, rule)
-    drafted = time.perf_counter()
-    logits = verifier.verify([request.sequence for request in requests], trees)
-    verified = time.perf_counter()
-    outcomes: list[Outcome] = []
-    failed: dict[int, ForedraftError] = {}
-    for request, tree, logits_NV in zip(requests, trees, logits, strict=True):
-        try:
-            outcomes.append(_accept(_Target(request, tree, logits_NV, verifier), rule, emit))
-        except ForedraftError as error:  # of this request alone: its options leave no token, say
-            failed[request.id] = error
-            outcomes.append(Outcome(tree, (), logits_NV))
-    times = RoundTimes(drafted - started, verified - drafted, time.perf_counter() - verified)
-    sound = [i for i, request in enumerate(requests) if request.id not in failed]
-    planner.observe([requests[i] for i in sound], [outcomes[i] for i in sound], times)
-    return RoundReport(outcomes, times, failed)
+    """Draft, verify, accept and commit once for every running sequence, and compute the chunks of prompts.
+
+    What fails for one sequence, fails for it alone.
+    """
+    started = clock()
+    plan = planner.plan(batch)
+    trees, failed = _usable_trees(batch, plan, target, rule)
+    drafted = clock()
+    rows = _forward(_entries(batch, trees, failed), target, failed)
+    verified = clock()
+    outcomes: list[Outcome | None] = []
+    for sequence, tree in zip(batch.running, trees, strict=True):
+        outcome = None
+        if sequence.id in rows:
+            try:
+                outcome = _accept(_NodeTarget(sequence, tree, rows[sequence.id], target), rule, emit)
+            except Exception as error:  # of this sequence alone: its options leave no token, say
+                failed[sequence.id] = error
+        outcomes.append(outcome)
+    for chunk in batch.chunks:
+        if chunk.sequence.id in rows:
+            try:
+                _commit_chunk(chunk, rows[chunk.sequence.id], planner, target, see_prompt)
+            except Exception as error:
+                failed[chunk.sequence.id] = error
+    times = RoundTimes(drafted - started, verified - drafted, clock() - verified)
+    result = RoundResult(tuple(outcomes), times, batch.num_prefill_tokens)
+    planner.observe(plan, result)
+    return RoundReport(plan, result, failed)
 
 
-def _draft(
-    requests: Sequence[RoundRequest], planner: Planner, verifier: Verifier, rule: AcceptanceRule
-) -> list[DraftTree]:
-    trees = planner.draft(requests)
-    for request, tree in zip(requests, trees, strict=True):
-        if tree.tokens[0] != request.tokens[-1]:
-            raise ForedraftError(
-                f"drafters {', '.join(planner.methods)}: the tree of request {request.id} has another root"
-            )
-    return [
-        usable_part(rule.usable(tree), room=room(request), vocab_size=verifier.vocab_size)
-        for tree, request in zip(trees, requests, strict=True)
-    ]
+def _usable_trees(
+    batch: Batch, plan: Plan, target: Target, rule: AcceptanceRule
+) -> tuple[list[DraftTree], dict[int, Exception]]:
+    """What of the planned trees may reach the target, and sequences whose trees are wrong.
+
+    The scheduler has seen to it that there are blocks for the roots; drafts take what is left.
+    """
+    trees: list[DraftTree] = []
+    failed: dict[int, Exception] = {}
+    for sequence, planned in zip(batch.running, plan.trees, strict=True):
+        tree = planned
+        if planned.num_draft_tokens or planned.tokens[0] != sequence.tokens[-1]:
+            try:
+                tree = _usable(sequence, planned, target, rule)
+            except ForedraftError as error:
+                failed[sequence.id] = error
+        trees.append(tree)
+    return trees, failed
+
+
+def _usable(sequence: Sequence, planned: DraftTree, target: Target, rule: AcceptanceRule) -> DraftTree:
+    if planned.tokens[0] != sequence.tokens[-1]:
+        raise ForedraftError(f"the draft tree of sequence {sequence.id} has another root")
+    remaining = num_remaining_tokens(sequence)
+    tree = usable_part(rule.usable(planned), num_remaining=remaining, vocab_size=target.vocab_size)
+    try:
+        sequence.blocks.reserve(tree.num_nodes)
+    except OutOfBlocksError:
+        return no_draft(sequence)
+    return tree
+
+
+def _entries(batch: Batch, trees: Several[DraftTree], failed: Mapping[int, Exception]) -> dict[int, Entry]:
+    """What each sequence adds to the pass, by its id."""
+    entries = {
+        sequence.id: Entry(sequence.blocks, tree)
+        for sequence, tree in zip(batch.running, trees, strict=True)
+        if sequence.id not in failed
+    }
+    for chunk in batch.chunks:
+        entries[chunk.sequence.id] = Entry(chunk.sequence.blocks, chunk.tree, "all" if chunk.wants_logits else "none")
+    return entries
 
 
 @dataclass(frozen=True, eq=False)
-class _Target:
-    """The target after each node of a request's tree, as acceptance rules see it."""
+class _Rows:
+    """A sequence's part of the result of a pass: see `ForwardResult`."""
 
-    request: RoundRequest
-    tree: DraftTree
     logits_NV: Floats
-    verifier: Verifier
-    likeliest: dict[int, Sequence[int]] = field(default_factory=dict)
+    hidden_ND: Mapping[int, Floats]
+
+
+def _forward(entries: Mapping[int, Entry], target: Target, failed: dict[int, Exception]) -> dict[int, _Rows]:
+    """One pass over all entries. Where it fails, each is tried by itself, to find out whose fault it is.
+
+    A row comes out the same, bit for bit, in a pass by itself.
+    """
+    try:
+        result = target.forward(list(entries.values())) if entries else ForwardResult([])
+        return {id: _Rows(result.logits_NV[i], result.hidden_of(i)) for i, id in enumerate(entries)}
+    except Exception as error:
+        if len(entries) == 1:
+            failed[next(iter(entries))] = error
+            return {}
+    rows: dict[int, _Rows] = {}
+    for id, entry in entries.items():
+        try:
+            result = target.forward([entry])
+        except Exception as error:
+            failed[id] = error
+        else:  # copies: the next pass overwrites what this one returned
+            hidden_ND = {layer: states.copy() for layer, states in result.hidden_of(0).items()}
+            rows[id] = _Rows(result.logits_NV[0].copy(), hidden_ND)
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class _NodeTarget:
+    """The target after each node of a sequence's tree, as acceptance rules see it."""
+
+    sequence: Sequence
+    tree: DraftTree
+    rows: _Rows
+    target: Target
+    likeliest: dict[int, Several[int]] = field(default_factory=dict)
 
     @property
     def params(self) -> SamplingParams:
-        return self.request.params
+        return self.sequence.params
 
     @property
-    def choice(self) -> int:
-        return self.request.choice
+    def sample_index(self) -> int:
+        return self.sequence.sample_index
 
     @property
     def position(self) -> int:
-        return len(self.request.tokens)
+        return len(self.sequence.tokens)
 
     def token(self, node: int) -> int:
-        chosen = self.verifier.target_tokens(self.logits_NV[node], self.request, self._path(node))
+        chosen = self.target.tokens(self.rows.logits_NV[node], self.sequence, self._path(node))
         if len(chosen) > 1:
             self.likeliest[node] = chosen
         return chosen[0]
 
     def probs(self, node: int, params: SamplingParams) -> FloatArray:
-        return self.verifier.target_probs(self.logits_NV[node], self.request, self._path(node), params)
+        return self.target.probs(self.rows.logits_NV[node], self.sequence, self._path(node), params)
 
     def _path(self, node: int) -> list[int]:
         return [self.tree.tokens[above] for above in self.tree.path(node)]
 
 
-def _accept(target: _Target, rule: AcceptanceRule, emit: Emit) -> Outcome:
-    request, tree = target.request, target.tree
-    accepted = rule.accept(tree, target)
-    tokens = accepted.tokens(tree)
-    num_kept = emit(request, tokens)
-    if request.logprobs is not None:
-        rows = (target.logits_NV[node] for node in (0, *accepted.path))
-        num_top = request.params.logprobs or 0
-        kept = zip(rows, tokens[:num_kept], strict=False)
-        request.logprobs.extend(token_logprob(logits_V, token, num_top) for logits_V, token in kept)
-    # The last token kept is the next root: it is not cached yet, even where it was a node of the tree.
-    target.verifier.commit(request.sequence, tree, accepted.path[: num_kept - 1])
-    return Outcome(tree, accepted.path[:num_kept], target.logits_NV, accepted.choices[:num_kept], target.likeliest)
+def _accept(at: _NodeTarget, rule: AcceptanceRule, emit: Emit) -> Outcome:
+    sequence, tree, rows = at.sequence, at.tree, at.rows
+    accepted = rule.accept(tree, at)
+    logits = [rows.logits_NV[node] for node in (0, *accepted.path)]
+    num_kept = emit(sequence, accepted.tokens(tree), logits)
+    # The last token kept is the next root: it is not computed yet, even where it was a node of the tree.
+    at.target.commit(sequence.blocks, tree, accepted.path[: num_kept - 1])
+    sequence.num_told_tokens = sequence.num_computed_tokens
+    path, choices = accepted.path[:num_kept], accepted.choices[:num_kept]
+    return Outcome(tree, path, rows.logits_NV, choices, at.likeliest, rows.hidden_ND)
+
+
+def _commit_chunk(chunk: PromptChunk, rows: _Rows, planner: Planner, target: Target, see_prompt: SeePrompt) -> None:
+    sequence, start = chunk.sequence, chunk.sequence.num_computed_tokens
+    if chunk.wants_logits:
+        see_prompt(sequence, rows.logits_NV)
+    target.commit(sequence.blocks, chunk.tree, range(1, chunk.num_tokens))
+    num_told = max(0, min(chunk.num_tokens, sequence.num_told_tokens - start))
+    if num_told < chunk.num_tokens:
+        hidden_ND = {layer: states[num_told:] for layer, states in rows.hidden_ND.items()}
+        planner.begin(sequence, PromptFeatures(start + num_told, chunk.num_tokens - num_told, hidden_ND))
+        sequence.num_told_tokens = sequence.num_computed_tokens

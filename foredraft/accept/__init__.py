@@ -9,7 +9,7 @@ typical     lenient.py    lossy: what the target does not find surprising
 threshold   lenient.py    lossy: what the target finds likely enough
 """
 
-from foredraft.accept.base import Accepted, Chance, Choice, Equality, SeededChance, Target
+from foredraft.accept.base import Accepted, Chance, Choice, Equality, NodeTarget, SeededChance
 from foredraft.accept.block import block, traversal
 from foredraft.accept.lenient import Threshold, Typical, lenient
 from foredraft.accept.rejection import rejection
@@ -23,8 +23,8 @@ __all__ = [
     "Chance",
     "Choice",
     "Equality",
+    "NodeTarget",
     "SeededChance",
-    "Target",
     "Threshold",
     "Typical",
     "block",

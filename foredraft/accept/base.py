@@ -33,7 +33,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Accepted:
-    """What one round emits for one request.
+    """What one round emits for one sequence.
 
     path: nodes accepted, as indices into the draft tree, from the root's child down, without the root.
     bonus: the token the target adds after the path. It is the root of the next round.
@@ -54,26 +54,26 @@ class Accepted:
         return (*(tree.tokens[node] for node in self.path), self.bonus)
 
 
-class Target(Protocol):
-    """One request's target, as rules see it in one round.
+class NodeTarget(Protocol):
+    """What the target says at the nodes of one sequence's tree, as rules see it in one round.
 
     params: with a seed. position: index in prompt + output of the first token that the round emits.
     """
 
     @property
     def params(self) -> SamplingParams:
-        """The request's own."""
+        """The sequence's own."""
 
     @property
-    def choice(self) -> int:
-        """Which of several answers to the same prompt this is."""
+    def sample_index(self) -> int:
+        """Which of several completions of the same prompt this is."""
 
     @property
     def position(self) -> int:
         """Of the token after the root."""
 
     def token(self, node: int) -> int:
-        """The token the target chooses after a node, with the request's own noise."""
+        """The token the target chooses after a node, with the sequence's own noise."""
 
     def probs(self, node: int, params: SamplingParams) -> FloatArray:
         """The target's distribution after a node under `params`: float64 [V]."""
@@ -92,8 +92,8 @@ class Chance(Protocol):
 class SeededChance:
     """Chance as a function of the seed, the place of the round, and the number of the call in it."""
 
-    def __init__(self, seed: int, choice: int, position: int) -> None:
-        self._key = seed, choice, position
+    def __init__(self, seed: int, sample_index: int, position: int) -> None:
+        self._key = seed, sample_index, position
         self._num_events = 0
 
     def happens(self, probability: float) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from foredraft.accept.base import Accepted, Chance, Equality, SeededChance, Target
+from foredraft.accept.base import Accepted, Chance, Equality, NodeTarget, SeededChance
 from foredraft.accept.block import block, traversal
 from foredraft.accept.lenient import GoodEnough, Threshold, Typical, lenient
 from foredraft.accept.rejection import TargetProbs, rejection
@@ -17,7 +17,7 @@ _PLAIN = SamplingParams(temperature=1.0)
 
 
 class AcceptanceRule(Protocol):
-    """Decides what a round emits for one request.
+    """Decides what a round emits for one sequence.
 
     name: as it is asked for and reported. needs_draws: whether drafters are to draw with numbers of their own and say
     from which distribution; else they draw with the target's noise. Such a rule also needs drafts whose length and
@@ -38,7 +38,7 @@ class AcceptanceRule(Protocol):
     def usable(self, tree: DraftTree) -> DraftTree:
         """The part of a tree that the rule can accept something of."""
 
-    def accept(self, tree: DraftTree, target: Target) -> Accepted:
+    def accept(self, tree: DraftTree, target: NodeTarget) -> Accepted:
         """What is emitted. The tree is one that `usable` returned."""
 
 
@@ -57,7 +57,7 @@ class Coupled:
         """See `AcceptanceRule`."""
         return tree
 
-    def accept(self, tree: DraftTree, target: Target) -> Accepted:
+    def accept(self, tree: DraftTree, target: NodeTarget) -> Accepted:
         """See `AcceptanceRule`."""
         return walk(tree, target.token)
 
@@ -82,12 +82,12 @@ class ByDistribution:
         """See `AcceptanceRule`."""
         return tree if self.whole_trees else tree.first_chain()
 
-    def accept(self, tree: DraftTree, target: Target) -> Accepted:
+    def accept(self, tree: DraftTree, target: NodeTarget) -> Accepted:
         """See `AcceptanceRule`."""
         params = target.params
         if params.greedy:
             return walk(tree, target.token)
-        chance = SeededChance(params.seed or 0, target.choice, target.position)
+        chance = SeededChance(params.seed or 0, target.sample_index, target.position)
         return self.function(tree, lambda node: target.probs(node, params), chance)
 
 
@@ -112,7 +112,7 @@ class Lenient:
         """See `AcceptanceRule`."""
         return tree
 
-    def accept(self, tree: DraftTree, target: Target) -> Accepted:
+    def accept(self, tree: DraftTree, target: NodeTarget) -> Accepted:
         """See `AcceptanceRule`."""
         params = target.params
         if params.greedy and self.exact_when_greedy:

@@ -1,6 +1,7 @@
-"""Keys and values of past positions: paged, shared by requests that begin alike, rolled back by forgetting."""
+"""Keys and values of past positions: paged, shared by sequences that begin alike, rolled back by not counting."""
 
+from foredraft.cache.block_table import BlockTable
+from foredraft.cache.blocks import OutOfBlocksError
 from foredraft.cache.paged import PagedCache
-from foredraft.cache.sequence import CacheSequence
 
-__all__ = ["CacheSequence", "PagedCache"]
+__all__ = ["BlockTable", "OutOfBlocksError", "PagedCache"]

@@ -1,26 +1,28 @@
-"""Which blocks are in use, free, or kept because a later request may begin with the same tokens."""
+"""Which blocks are in use, free, or kept because a later sequence may begin with the same tokens."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+
+from foredraft.errors import ForedraftError
 
 Key = tuple[int, tuple[int, ...]]
 """What a full block holds: the identity of the block before it, and its own tokens."""
 
 ROOT = 0
-"""Identity of the empty beginning that every request shares."""
+"""Identity of the empty beginning that every sequence shares."""
+
+
+class OutOfBlocksError(ForedraftError):
+    """Every block of the cache is in use: somebody has to wait, or to give blocks back."""
 
 
 class BlockPool:
-    """Counts the users of each block, and finds full blocks by their tokens.
+    """Counts the users of each of a fixed number of blocks, and finds full blocks by their tokens.
 
-    grow: called with the new number of blocks when all are taken.
-    num_kept: most blocks without users that are kept for reuse; the longest unused go first.
+    A published block without users is kept for reuse until its memory is wanted: the least recently used goes first.
     """
 
-    def __init__(self, num_blocks: int, grow: Callable[[int], None], num_kept: int) -> None:
-        self._num_blocks = num_blocks
-        self._grow = grow
-        self._num_kept = num_kept
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
         self._free = list(range(num_blocks - 1, -1, -1))
         self._users: dict[int, int] = {}
         self._kept: OrderedDict[int, None] = OrderedDict()
@@ -31,7 +33,7 @@ class BlockPool:
 
     @property
     def num_used(self) -> int:
-        """Blocks that some request holds."""
+        """Blocks that some sequence holds."""
         return len(self._users)
 
     @property
@@ -39,13 +41,17 @@ class BlockPool:
         """Blocks without users whose contents may be used again."""
         return len(self._kept)
 
+    @property
+    def num_available(self) -> int:
+        """Blocks that can be allocated now, those that are kept for reuse included."""
+        return len(self._free) + len(self._kept)
+
     def allocate(self) -> int:
-        """A block for one user, contents arbitrary (but finite)."""
+        """A block for one user, contents arbitrary (but finite). Raises OutOfBlocksError when all are in use."""
         if not self._free:
-            larger = 2 * self._num_blocks
-            self._grow(larger)
-            self._free = list(range(larger - 1, self._num_blocks - 1, -1))
-            self._num_blocks = larger
+            if not self._kept:
+                raise OutOfBlocksError(f"all {self.num_blocks} blocks of the cache are in use")
+            self._forget(next(iter(self._kept)))
         block = self._free.pop()
         self._users[block] = 1
         return block
@@ -77,22 +83,27 @@ class BlockPool:
         return self._last_identity
 
     def release(self, block: int) -> None:
-        """One user less. A published block without users is kept for a while, any other is free at once."""
+        """One user less. A published block without users is kept for reuse, any other is free at once."""
         self._users[block] -= 1
         if self._users[block]:
             return
         del self._users[block]
-        if block not in self._keys:
+        if block in self._keys:
+            self._kept[block] = None
+        else:
             self._free.append(block)
-            return
-        self._kept[block] = None
-        while len(self._kept) > self._num_kept:
-            self._forget(next(iter(self._kept)))
 
-    def forget_kept(self) -> None:
-        """Drop what is kept for later requests."""
+    def reset(self) -> None:
+        """Forget what is kept for later sequences (the prefix cache)."""
         while self._kept:
             self._forget(next(iter(self._kept)))
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError where a block was lost or is in two places."""
+        places = [*self._free, *self._kept, *self._users]
+        assert len(places) == len(set(places)) == self.num_blocks, "a block is lost, or in two places"
+        assert self._keys.keys() == self._identities.keys() == set(self._by_key.values()), "keys and blocks disagree"
+        assert not set(self._free) & self._keys.keys(), "a free block can be found"
 
     def _forget(self, block: int) -> None:
         del self._kept[block]

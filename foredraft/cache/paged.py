@@ -1,47 +1,28 @@
-"""The cache of one decoder: memory, blocks, and the requests that hold them."""
-
-from collections.abc import Sequence
+"""The cache of one decoder: memory, blocks, and the sequences that hold them."""
 
 import numpy as np
 
-from foredraft.cache.blocks import ROOT, BlockPool
-from foredraft.cache.sequence import CacheSequence
+from foredraft.cache.block_table import BlockTable
+from foredraft.cache.blocks import BlockPool
 from foredraft.cache.storage import CacheStorage
 from foredraft.kernels.batch import BLOCK_POSITIONS
 
-MAX_KEPT_POSITIONS = 16384
-"""Positions of finished requests that are kept at most for later ones that begin alike."""
-
 
 class PagedCache:
-    """Keys and values of all requests of one decoder."""
+    """Keys and values of all sequences of one decoder, of at most `num_positions` positions."""
 
-    def __init__(self, num_layers: int, num_kv_heads: int, head_width: int, dtype: type[np.generic]) -> None:
-        self.storage = CacheStorage(num_layers, num_kv_heads, head_width, dtype)
-        self.pool = BlockPool(self.storage.num_blocks, self.storage.grow, MAX_KEPT_POSITIONS // BLOCK_POSITIONS)
+    def __init__(
+        self, num_layers: int, num_kv_heads: int, head_width: int, dtype: type[np.generic], *, num_positions: int
+    ) -> None:
+        num_blocks = max(1, -(-num_positions // BLOCK_POSITIONS))
+        self.storage = CacheStorage(num_layers, num_kv_heads, head_width, dtype, num_blocks)
+        self.pool = BlockPool(num_blocks)
 
-    def open(self, tokens: Sequence[int]) -> CacheSequence:
-        """A sequence for a request that begins with `tokens`; what is cached of them is taken over.
+    @property
+    def num_positions(self) -> int:
+        """Positions there is room for, all sequences together."""
+        return self.pool.num_blocks * BLOCK_POSITIONS
 
-        The last of the tokens is never taken over, since its logits are still wanted.
-        """
-        sequence = CacheSequence(self.pool, [], [])
-        try:
-            self._take_over(sequence, tokens)
-        except BaseException:
-            sequence.close()
-            raise
-        return sequence
-
-    def _take_over(self, sequence: CacheSequence, tokens: Sequence[int]) -> None:
-        parent = ROOT
-        while len(sequence) + BLOCK_POSITIONS < len(tokens):
-            held = tuple(tokens[len(sequence) : len(sequence) + BLOCK_POSITIONS])
-            block = self.pool.find(parent, held)
-            if block is None:
-                return
-            sequence.blocks.append(block)
-            sequence.commit(held)
-            identity = self.pool.identity(block)
-            assert identity is not None  # a block that was found has been published
-            parent = identity
+    def open(self) -> BlockTable:
+        """The table of a sequence of which nothing is computed."""
+        return BlockTable(self.pool)

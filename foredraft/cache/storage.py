@@ -7,19 +7,16 @@ from foredraft.kernels.batch import BLOCK_POSITIONS
 
 
 class CacheStorage:
-    """Two arrays that grow by whole blocks.
+    """Two arrays of a fixed number of blocks.
 
     keys: [layers, blocks, kv heads, head width, 16]; sixteen keys side by side, as they are scored.
     values: [layers, blocks, kv heads, 16, head width].
+
+    The system gives memory to what is written to, so blocks that were never used take none.
     """
 
     def __init__(
-        self,
-        num_layers: int,
-        num_kv_heads: int,
-        head_width: int,
-        dtype: type[np.generic],
-        num_blocks: int = 64,
+        self, num_layers: int, num_kv_heads: int, head_width: int, dtype: type[np.generic], num_blocks: int
     ) -> None:
         self.keys: NDArray[np.generic] = np.zeros(
             (num_layers, num_blocks, num_kv_heads, head_width, BLOCK_POSITIONS), dtype
@@ -35,15 +32,5 @@ class CacheStorage:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of both arrays."""
+        """Bytes of both arrays, whether they were written to or not."""
         return self.keys.nbytes + self.values.nbytes
-
-    def grow(self, num_blocks: int) -> None:
-        """Make room for more blocks; what is there stays where it is."""
-        self.keys, self.values = (_grown(array, num_blocks) for array in (self.keys, self.values))
-
-
-def _grown(array: NDArray[np.generic], num_blocks: int) -> NDArray[np.generic]:
-    larger = np.zeros((array.shape[0], num_blocks, *array.shape[2:]), array.dtype)
-    larger[:, : array.shape[1]] = array
-    return larger

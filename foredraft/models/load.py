@@ -48,3 +48,20 @@ def load_part(
     windows = tuple(source.config.window_layers[layer] for layer in layers)
     config = replace(source.config, num_layers=len(layers), window_layers=windows)
     return CachedDecoder(config, whole.kernels.compile(recipe, like=whole.compiled), whole.kernels)
+
+
+def exposing(whole: CachedDecoder, hidden_layers: Sequence[int]) -> CachedDecoder:
+    """The same decoder, whose passes also return the hidden states after some layers. It shares weights and cache.
+
+    Raises ValueError for a decoder that was not loaded from a model, or a layer that it does not have.
+    """
+    layers = sorted(set(hidden_layers))
+    if tuple(layers) == whole.hidden_layers:
+        return whole
+    source = whole.source
+    if source is None:
+        raise ValueError("only a decoder that was loaded from a model can show its hidden states")
+    if layers and not 0 <= layers[0] <= layers[-1] < whole.config.num_layers:
+        raise ValueError(f"the model has layers 0 to {whole.config.num_layers - 1}, got {layers}")
+    forward = whole.kernels.compile(make_recipe(source, hidden_layers=layers), like=whole.compiled)
+    return CachedDecoder(whole.config, forward, whole.kernels, source, hidden_layers=layers, cache=whole.cache)

@@ -1,6 +1,6 @@
 """From logits to a token: the options of a request, the seeded noise, the choice, and the end of the text."""
 
-from foredraft.sampling.choose import Choosing, choose, choose_processed, processed
+from foredraft.sampling.choose import SequenceView, choose, choose_processed, processed
 from foredraft.sampling.coupled import coupled_chances
 from foredraft.sampling.drawing import Drawing, Drawn, draw
 from foredraft.sampling.logprobs import TokenLogprob, token_logprob
@@ -11,7 +11,6 @@ from foredraft.sampling.processors import LogitProcessor, ProcessorFactory, Proc
 from foredraft.sampling.stop import StopStrings
 
 __all__ = [
-    "Choosing",
     "Drawing",
     "Drawn",
     "LogitProcessor",
@@ -19,6 +18,7 @@ __all__ = [
     "ProcessorFactory",
     "Processors",
     "SamplingParams",
+    "SequenceView",
     "StopStrings",
     "TokenLogprob",
     "choose",

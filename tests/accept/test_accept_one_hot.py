@@ -38,8 +38,8 @@ def test_a_rejection_at_any_offset_loses_no_token(rule: str, length: int) -> Non
     for drafter, num_accepted in drafters:
         decoder, _ = table_decoder(MODEL)
         engine = make_engine(decoder, drafter, num_draft_tokens=length, rule=make_rule(rule))
-        [request] = run(engine, [PROMPT], PARAMS)
-        assert output(request) == SAID[:40]
+        [done] = run(engine, [PROMPT], PARAMS)
+        assert output(done) == SAID[:40]
         whole_rounds = 40 // (num_accepted + 1)
-        assert request.counts.num_rounds in (whole_rounds, whole_rounds + 1)
-        assert request.counts.num_accepted_tokens <= num_accepted * request.counts.num_rounds
+        assert done.counts.num_rounds in (whole_rounds, whole_rounds + 1)
+        assert done.counts.num_accepted_tokens <= num_accepted * done.counts.num_rounds

@@ -7,7 +7,8 @@ import pytest
 from helpers.engines import make_engine, output, run, table_decoder
 
 from foredraft.accept import Threshold, Typical, lenient, make_rule
-from foredraft.engine.completion import Completion
+from foredraft.drafters.base import Drafter
+from foredraft.engine import Completion, completion_of
 from foredraft.errors import ForedraftError, OptionError
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, TableModel, WrongDrafter
@@ -72,18 +73,18 @@ OTHER = TableModel(2, V, seed=2)
 PROMPT = [3, 1, 4]
 
 
-def answer(rule: str, drafter: object, **params: object) -> Completion:
+def completed(rule: str, drafter: Drafter, **params: object) -> Completion:
     decoder, _ = table_decoder(TARGET)
     engine = make_engine(decoder, drafter, rule=make_rule(rule), num_draft_tokens=8)
-    [request] = run(engine, [PROMPT], SamplingParams(**{"max_tokens": 200, "ignore_eos": True} | params))
-    return request.completion(methods=["x"], load_s=0.0, rule=make_rule(rule))
+    [done] = run(engine, [PROMPT], SamplingParams(**{"max_tokens": 200, "ignore_eos": True} | params))
+    return completion_of([done], methods=["x"], load_s=0.0, rule=make_rule(rule))
 
 
 @pytest.mark.parametrize("rule", ["typical", "threshold:eps=0.05", "threshold:top_k=4,gap=3"])
 @pytest.mark.parametrize("params", [{"temperature": 1.0, "seed": 1}, {"temperature": 0.7, "top_k": 9, "seed": 2}, {}])
 def test_a_lenient_rule_is_named_lossy_and_says_what_it_cost(rule: str, params: dict[str, object]) -> None:
     """Kind: a rule that changes the text is presented as lossless."""
-    done = answer(rule, DistDrafter(OTHER, (2, 2)), **params)
+    done = completed(rule, DistDrafter(OTHER, (2, 2)), **params)
     exact_here = rule == "typical" and not params
     speculation = done.speculation
     assert speculation.lossless == exact_here
@@ -112,7 +113,7 @@ def test_a_lenient_rule_is_named_lossy_and_says_what_it_cost(rule: str, params: 
     assert speculation.cost.share_different == pytest.approx(different / 200)
     assert speculation.cost.mean_logprob == pytest.approx(np.mean(logprobs))
     assert speculation.cost.mean_own_logprob == pytest.approx(np.mean(own_logprobs))
-    strict = answer("coupled", DistDrafter(OTHER, (2, 2)), **params)
+    strict = completed("coupled", DistDrafter(OTHER, (2, 2)), **params)
     assert speculation.num_accepted_tokens > strict.speculation.num_accepted_tokens
     assert (strict.speculation.cost, strict.speculation.acceptance, strict.speculation.equality) == (
         None,
@@ -123,7 +124,7 @@ def test_a_lenient_rule_is_named_lossy_and_says_what_it_cost(rule: str, params: 
 
 def test_a_lenient_rule_keeps_to_the_filters() -> None:
     params = SamplingParams(temperature=1.0, top_k=2, seed=3)
-    done = answer("threshold:eps=0.0001", WrongDrafter(TARGET), temperature=1.0, top_k=2, seed=3)
+    done = completed("threshold:eps=0.0001", WrongDrafter(TARGET), temperature=1.0, top_k=2, seed=3)
     tokens = list(PROMPT)
     for token in done.token_ids:
         assert TARGET.probs(tokens, params)[token] > 0
@@ -132,7 +133,7 @@ def test_a_lenient_rule_keeps_to_the_filters() -> None:
 
 def test_a_rule_that_asks_for_certainty_changes_nothing() -> None:
     for params in ({}, {"temperature": 1.0, "seed": 4}):
-        done = answer("threshold:eps=1", DistDrafter(OTHER, (2, 2)), **params)
+        done = completed("threshold:eps=1", DistDrafter(OTHER, (2, 2)), **params)
         assert done.speculation.cost.share_different == 0.0
         assert list(done.token_ids) == TARGET.generate(PROMPT, SamplingParams(**params), 200)
 
@@ -143,8 +144,8 @@ def test_only_the_tokens_kept_are_counted() -> None:
         decoder, _ = table_decoder(TARGET)
         rule = make_rule("threshold:eps=0.01")
         engine = make_engine(decoder, DistDrafter(OTHER, (1,) * 6), rule=rule, num_draft_tokens=6)
-        [request] = run(engine, [PROMPT], SamplingParams(max_tokens=max_tokens, temperature=1.0, seed=1))
-        assert len(request.counts.choices) == len(output(request))
+        [done] = run(engine, [PROMPT], SamplingParams(max_tokens=max_tokens, temperature=1.0, seed=1))
+        assert len(done.counts.choices) == len(output(done))
 
 
 # --- names ---
@@ -213,8 +214,8 @@ def test_draws_over_another_vocabulary_are_a_fault_of_the_drafter() -> None:
     """Kind: what was drawn outside the target's vocabulary is dropped in silence, which biases what is left."""
 
     class Wider(DistDrafter):
-        def draft(self, request, budget):
-            return DraftTree((request.tokens[-1], 1), (-1, 0), draft_probs=(None, np.eye(V + 1)[1]))
+        def draft(self, sequence, budget):
+            return DraftTree((sequence.tokens[-1], 1), (-1, 0), draft_probs=(None, np.eye(V + 1)[1]))
 
     with pytest.raises(ForedraftError, match="draft_probs"):
-        answer("rejection", Wider(OTHER), temperature=1.0, seed=1)
+        completed("rejection", Wider(OTHER), temperature=1.0, seed=1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from helpers.drafting import budgets
+from helpers.drafting import View, budgets
 
 from foredraft.accept import Accepted, walk
 from foredraft.sampling import Noise, SamplingParams, pick
@@ -73,16 +73,6 @@ def test_on_every_small_tree_the_emitted_tokens_are_those_of_plain_decoding():
 
 
 @dataclass
-class Request:
-    id: int
-    tokens: list[int]
-    num_prompt_tokens: int
-    params: SamplingParams
-    choice: int = 0
-    processors: None = None
-
-
-@dataclass
 class Run:
     output: list[int] = field(default_factory=list)
     num_rounds: int = 0
@@ -92,16 +82,16 @@ class Run:
 
 def decode(model, drafter, prompt, params, num_tokens, *, budget=8, accept=walk):
     """Draft, verify and accept until there are `num_tokens` tokens; the last round may add some more."""
-    request, run = Request(0, list(prompt), len(prompt), params), Run()
-    while len(request.tokens) - len(prompt) < num_tokens:
-        (tree,) = drafter.propose([request], budgets(budget))
-        accepted = accept(tree, target_of(model, request.tokens, tree, params))
-        request.tokens.extend(accepted.tokens(tree))
+    sequence, run = View(list(prompt), 0, len(prompt), params), Run()
+    while len(sequence.tokens) - len(prompt) < num_tokens:
+        (tree,) = drafter.propose([sequence], budgets(budget))
+        accepted = accept(tree, target_of(model, sequence.tokens, tree, params))
+        sequence.tokens.extend(accepted.tokens(tree))
         run.num_rounds += 1
         run.num_draft_tokens += tree.num_draft_tokens
         run.num_accepted += accepted.num_accepted
-    drafter.forget(request.id)
-    run.output = request.tokens[len(prompt) :][:num_tokens]
+    drafter.end(sequence.id)
+    run.output = sequence.tokens[len(prompt) :][:num_tokens]
     return run
 
 
@@ -283,10 +273,10 @@ def test_a_drafter_with_the_noise_of_the_target_is_accepted_as_often_as_the_theo
     assert theory - independent > 20 * deviation
 
 
-def test_seeds_and_choices_give_different_texts():
+def test_seeds_and_sample_indices_give_different_texts():
     params = SamplingParams(temperature=1.0)
     texts = {tuple(TARGET.generate(PROMPT, params.with_seed(), 20)) for _ in range(30)}
     assert len(texts) == 30
     seeded = SamplingParams(temperature=1.0, seed=1)
-    choices = {tuple(TARGET.generate(PROMPT, seeded, 20, choice=choice)) for choice in range(30)}
-    assert len(choices) == 30
+    samples = {tuple(TARGET.generate(PROMPT, seeded, 20, sample_index=index)) for index in range(30)}
+    assert len(samples) == 30

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft import _native
+from foredraft.cache import OutOfBlocksError
 from foredraft.models import cached_decoder
 from foredraft.models.cached_decoder import CachedDecoder, Entry
 from foredraft.models.load import load_decoder
@@ -40,28 +41,49 @@ def decoder_of(family: str, format: str, isa: str, threads: int) -> CachedDecode
 
 
 class OneByOne:
-    """The plain run: one token, one row, one request, nothing shared, one thread."""
+    """The plain run: one token, one row, one sequence, nothing shared, one thread."""
 
     def __init__(self, decoder: CachedDecoder) -> None:
         self._decoder = decoder
-        self._sequence = decoder.cache.open(())
+        self._blocks = decoder.cache.open()
+        self._known: list[int] = []
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
         """Logits after `tokens`; what they share with the tokens asked before is not run again."""
-        known = self._sequence.tokens
         shared = 0
-        while shared < min(len(known), len(tokens) - 1) and known[shared] == tokens[shared]:
+        while shared < min(len(self._known), len(tokens) - 1) and self._known[shared] == tokens[shared]:
             shared += 1
-        self._sequence.truncate(shared)
+        self._blocks.truncate(shared)
         for token in tokens[shared:]:
-            [row] = self._decoder.forward([Entry(self._sequence, DraftTree.chain(token))])
-            self._sequence.commit([token])
+            [row] = self._decoder.forward([Entry(self._blocks, DraftTree.chain(token))]).logits_NV
+            self._blocks.advance(1)
+        self._known = list(tokens)
         return np.array(row[0])
 
     def close(self) -> None:
-        """Give the cache back, without leaving anything to be found."""
-        self._sequence.truncate(0)
-        self._sequence.close()
+        """Give the cache back. Nothing of it was published."""
+        self._blocks.close()
+
+
+class Text:
+    """A sequence whose tokens are all computed."""
+
+    def __init__(self, decoder: CachedDecoder, tokens: Sequence[int]) -> None:
+        self._decoder = decoder
+        self.tokens = list(tokens)
+        self.blocks = decoder.cache.open()
+        self.num_found = self.blocks.reuse([*tokens, 0])
+        decoder.prefill(self.blocks, tokens[self.num_found :])
+
+    def commit(self, tree: DraftTree, path: Sequence[int]) -> None:
+        self._decoder.commit(self.blocks, tree, path)
+        self.tokens += [tree.tokens[node] for node in (0, *path)]
+        assert len(self.blocks) == len(self.tokens)
+
+    def close(self) -> None:
+        """What is computed may be found by others."""
+        self.blocks.publish(self.tokens)
+        self.blocks.close()
 
 
 def random_tree(random: np.random.Generator, *, chain: bool) -> DraftTree:
@@ -72,8 +94,8 @@ def random_tree(random: np.random.Generator, *, chain: bool) -> DraftTree:
     return DraftTree(tuple(tokens), tuple(parents))
 
 
-def check_rows(entry: Entry, logits: np.ndarray, plain: OneByOne) -> None:
-    cached, tree = entry.sequence.tokens, entry.tree
+def check_rows(cached: Sequence[int], entry: Entry, logits: np.ndarray, plain: OneByOne) -> None:
+    tree = entry.tree
     nodes = range(tree.num_nodes) if entry.wanted == "all" else [tree.num_nodes - 1]
     assert len(logits) == (0 if entry.wanted == "none" else len(nodes))
     for row, node in zip(logits, nodes, strict=False):
@@ -81,18 +103,18 @@ def check_rows(entry: Entry, logits: np.ndarray, plain: OneByOne) -> None:
         np.testing.assert_array_equal(row.view(np.uint32), plain.logits([*cached, *path]).view(np.uint32))
 
 
-def random_entries(random: np.random.Generator, sequences: Sequence[object]) -> list[Entry]:
-    """One entry for some of the requests: a tree to verify, or a chunk of a prompt."""
-    chosen = [s for s in sequences if random.random() < 0.8] or list(sequences[:1])
+def random_entries(random: np.random.Generator, texts: Sequence[Text]) -> list[tuple[Text, Entry]]:
+    """One entry for some of the sequences: a tree to verify, or a chunk of a prompt."""
+    chosen = [text for text in texts if random.random() < 0.8] or list(texts[:1])
     entries = []
-    for sequence in chosen:
+    for text in chosen:
         if random.random() < 0.35:
             size = int(random.choice([1, 2, 7, 16, 31, 64]))
             root, *rest = random.integers(VOCAB_SIZE, size=size).tolist()
-            wanted = random.choice(["none", "last"])
-            entries.append(Entry(sequence, DraftTree.chain(root, tuple(rest)), str(wanted)))
+            wanted = random.choice(["none", "last", "all"])
+            entries.append((text, Entry(text.blocks, DraftTree.chain(root, tuple(rest)), str(wanted))))
         else:
-            entries.append(Entry(sequence, random_tree(random, chain=bool(random.random() < 0.4))))
+            entries.append((text, Entry(text.blocks, random_tree(random, chain=bool(random.random() < 0.4)))))
     return entries
 
 
@@ -100,42 +122,42 @@ def run_in_parts(decoder: CachedDecoder, entries: Sequence[Entry], random: np.ra
     """The logits of each entry, the first nodes of some trees run in a pass before that of the others."""
     num_first = [int(random.integers(e.tree.num_nodes)) if e.wanted == "all" else 0 for e in entries]
     first = [
-        Entry(entry.sequence, entry.tree.restricted(range(number)))
+        Entry(entry.blocks, entry.tree.restricted(range(number)))
         for entry, number in zip(entries, num_first, strict=True)
         if number
     ]
-    early = iter([np.array(logits) for logits in decoder.forward(first)] if first else [])
+    early = iter([np.array(logits) for logits in decoder.forward(first).logits_NV] if first else [])
     late = decoder.forward([replace(e, num_ready=number) for e, number in zip(entries, num_first, strict=True)])
     return [
         np.concatenate([next(early), logits]) if number else np.array(logits)
-        for logits, number in zip(late, num_first, strict=True)
+        for logits, number in zip(late.logits_NV, num_first, strict=True)
     ]
 
 
 def check_scenario(decoder: CachedDecoder, one: CachedDecoder, seed: int) -> None:
-    """Up to eight requests, three passes; after each a random branch of every tree is committed."""
+    """Up to eight sequences, three passes; after each a random branch of every tree is committed."""
     random = np.random.default_rng(seed)
     shared = list(range(70))  # the same in every example, so that later ones find it in the cache
-    sequences, plain = [], {}
+    texts, plain = [], {}
     for _ in range(int(random.choice([1, 1, 2, 3, 8]))):
         own = random.integers(VOCAB_SIZE, size=random.integers(20)).tolist()
-        prompt = [*shared[: random.integers(71)], *own, 0]
-        sequence = decoder.cache.open(prompt)
-        decoder.prefill(sequence, prompt[len(sequence) : -1])
-        sequences.append(sequence)
-        plain[id(sequence)] = OneByOne(one)
+        text = Text(decoder, [*shared[: random.integers(71)], *own])
+        texts.append(text)
+        plain[text] = OneByOne(one)
     for _ in range(3):
-        entries = random_entries(random, sequences)
-        for entry, logits in zip(entries, run_in_parts(decoder, entries, random), strict=True):
-            check_rows(entry, logits, plain[id(entry.sequence)])
+        entries = random_entries(random, texts)
+        rows = run_in_parts(decoder, [entry for _, entry in entries], random)
+        for (text, entry), logits in zip(entries, rows, strict=True):
+            check_rows(text.tokens, entry, logits, plain[text])
             tree = entry.tree
             node = tree.num_nodes - 1 if entry.wanted != "all" else int(random.integers(tree.num_nodes))
-            decoder.commit(entry.sequence, tree, tree.path(node))
-    for sequence in sequences:
-        plain[id(sequence)].close()
-        sequence.close()
-    assert decoder.cache.pool.num_used == 0
-    assert one.cache.pool.num_used == 0
+            text.commit(tree, tree.path(node))
+    for text in texts:
+        plain[text].close()
+        text.close()
+    for pool in (decoder.cache.pool, one.cache.pool):
+        assert pool.num_used == 0
+        pool.check_integrity()
 
 
 @pytest.mark.parametrize("isa", FAST_ISAS)
@@ -192,30 +214,28 @@ def test_chunks_of_a_prompt_do_not_matter(family: str, chunk: int, monkeypatch: 
     decoder = tiny_decoder(family, "Q4_0", length=1024)
     whole = decoder.logits(tokens)
     monkeypatch.setattr(cached_decoder, "CHUNK_TOKENS", chunk)
-    sequence = decoder.cache.open(tokens)
-    assert len(sequence) == 0  # `logits` left nothing to be found
-    decoder.prefill(sequence, tokens[:-8])
+    text = Text(decoder, tokens[:-8])
+    assert text.num_found == 0  # `logits` left nothing to be found
     for num_rows in (1, 3, 4):
-        begin = len(sequence)
+        begin = len(text.blocks)
         part = tokens[begin : begin + num_rows]
         tree = DraftTree.chain(part[0], tuple(part[1:]))
-        [rows] = decoder.forward([Entry(sequence, tree)])
+        [rows] = decoder.forward([Entry(text.blocks, tree)]).logits_NV
         np.testing.assert_array_equal(rows.view(np.uint32), whole[begin : begin + num_rows].view(np.uint32))
-        decoder.commit(sequence, tree, range(1, num_rows))
+        text.commit(tree, range(1, num_rows))
 
 
 def test_prefix_hits_do_not_matter() -> None:
-    """Kind: what is taken over from the cache of an earlier request is not what would be computed."""
+    """Kind: what is taken over from the cache of an earlier sequence is not what would be computed."""
     decoder = tiny_decoder("qwen2", "Q8_0")
     tokens = np.random.default_rng(6).integers(VOCAB_SIZE, size=100).tolist()
     rows = []
     for hit in (0, 96):
-        sequence = decoder.cache.open(tokens)
-        assert len(sequence) == hit
-        decoder.prefill(sequence, tokens[hit:-1])
-        [row] = decoder.forward([Entry(sequence, DraftTree.chain(tokens[-1]))])
+        text = Text(decoder, tokens[:-1])
+        assert text.num_found == hit
+        [row] = decoder.forward([Entry(text.blocks, DraftTree.chain(tokens[-1]))]).logits_NV
         rows.append(np.array(row).view(np.uint32))
-        sequence.close()
+        text.close()
     np.testing.assert_array_equal(rows[0], rows[1])
 
 
@@ -230,13 +250,11 @@ def test_rows_of_the_real_model(smollm2_path: object, isa: str) -> None:
         DraftTree((5, 6, 7, 8, 9, 10), (-1, 0, 0, 1, 2, 2)),
         DraftTree.chain(11),
     ]
-    entries = []
-    for prompt, tree in zip(prompts, trees, strict=True):
-        sequence = decoder.cache.open(())
-        decoder.prefill(sequence, prompt)
-        entries.append(Entry(sequence, tree))
-    for entry, logits in zip(entries, [np.array(a) for a in decoder.forward(entries)], strict=True):
-        check_rows(entry, logits, plain)
+    texts = [Text(decoder, prompt) for prompt in prompts]
+    entries = [Entry(text.blocks, tree) for text, tree in zip(texts, trees, strict=True)]
+    found = [np.array(logits) for logits in decoder.forward(entries).logits_NV]
+    for text, entry, logits in zip(texts, entries, found, strict=True):
+        check_rows(text.tokens, entry, logits, plain)
 
 
 def test_a_failed_pass_leaves_the_cache_as_it_was() -> None:
@@ -247,6 +265,38 @@ def test_a_failed_pass_leaves_the_cache_as_it_was() -> None:
         decoder.logits([1, 2, 100_000])
     assert decoder.cache.pool.num_used == 0
     np.testing.assert_array_equal(decoder.logits(tokens), whole)
+
+
+def test_a_pass_that_does_not_fit_into_the_cache_computes_nothing() -> None:
+    """Kind: half of a pass is computed, and what it wrote lies in blocks of others."""
+    decoder = tiny_decoder()
+    decoder.resize_cache(64)
+    assert decoder.cache.num_positions == 64
+    first, second = Text(decoder, range(40)), decoder.cache.open()
+    before = decoder.cache.storage.keys.copy(), decoder.cache.storage.values.copy()
+    entries = [Entry(first.blocks, DraftTree.chain(5)), Entry(second, DraftTree.chain(1, tuple(range(20))))]
+    with pytest.raises(OutOfBlocksError):
+        decoder.forward(entries)
+    np.testing.assert_array_equal(decoder.cache.storage.keys, before[0])
+    np.testing.assert_array_equal(decoder.cache.storage.values, before[1])
+    second.close()
+    [rows] = decoder.forward(entries[:1]).logits_NV
+    np.testing.assert_array_equal(rows[0], tiny_decoder().logits([*range(40), 5])[-1])
+
+
+def test_a_cache_that_no_machine_has_room_for_changes_nothing() -> None:
+    decoder = tiny_decoder()
+    with pytest.raises(MemoryError):
+        decoder.resize_cache(10**15)
+    np.testing.assert_array_equal(decoder.logits([1, 2, 3]), tiny_decoder().logits([1, 2, 3]))
+
+
+def test_a_measurement_leaves_nothing_to_be_found() -> None:
+    """Kind: the keys of what was never computed are served to a prompt that begins with the same tokens."""
+    decoder = tiny_decoder()
+    assert decoder.time_forward(num_tokens=3, context=64) > 0
+    assert Text(decoder, range(64)).num_found == 0
+    assert decoder.cache.pool.num_kept == 0
 
 
 def test_the_reference_agrees() -> None:

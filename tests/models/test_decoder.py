@@ -66,8 +66,7 @@ def test_hidden_states_of_named_layers(kernels: Kernels) -> None:
         lambda batch, storage: found.append({k: np.array(v) for k, v in forward(batch, storage).items()}) or found[-1],
         kernels,
     )
-    sequence = decoder.cache.open(())
-    decoder.forward([Entry(sequence, DraftTree.chain(1, (2, 3)), "last")])
+    decoder.forward([Entry(decoder.cache.open(), DraftTree.chain(1, (2, 3)), "last")])
     assert set(found[0]) == {"logits", "hidden.0", "hidden.3"}
     assert found[0]["hidden.0"].shape == found[0]["hidden.3"].shape == (3, 64)
     assert found[0]["logits"].shape == (1, 288)
@@ -85,9 +84,9 @@ def test_the_layout_of_trees() -> None:
     """Which rows reach their ancestors through the block table, and which through a list of slots."""
     config = open_model(tiny_file()).config
     decoder = CachedDecoder(config, TableForward(None), ReferenceKernels())  # type: ignore[arg-type]
-    one, two = decoder.cache.open(()), decoder.cache.open(())
+    one, two = decoder.cache.open(), decoder.cache.open()
     one.reserve(20)
-    one.commit(range(14))
+    one.advance(14)
     two.reserve(3)
     one.reserve(4)
     tree = DraftTree((5, 6, 7, 8), (-1, 0, 0, 2))
