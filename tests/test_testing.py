@@ -1,10 +1,8 @@
 """The test doubles themselves."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
-from helpers.drafting import budgets, unspeculated
+from helpers.drafting import View, budgets, no_features, unspeculated
 
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
@@ -13,14 +11,8 @@ from foredraft.tree import DraftTree
 GREEDY = SamplingParams()
 
 
-@dataclass
-class Request:
-    id: int
-    tokens: list[int]
-    num_prompt_tokens: int = 2
-    params: SamplingParams = GREEDY
-    choice: int = 0
-    processors: None = None
+def view(number: int, tokens: list[int], params: SamplingParams = GREEDY) -> View:
+    return View(tokens, number, 2, params)
 
 
 def test_the_logits_depend_on_the_last_tokens_and_nothing_else():
@@ -57,22 +49,22 @@ def test_a_one_hot_model_leaves_no_choice():
     assert sorted(probs.tolist()) == [0.0] * 15 + [1.0]
 
 
-def test_the_script_is_played_a_round_at_a_time_for_each_request():
+def test_the_script_is_played_a_round_at_a_time_for_each_sequence():
     drafter = ScriptedDrafter([[1, 2, 3], [], [-1, 99]])
-    a, b = Request(0, [4, 5]), Request(1, [4, 6])
+    a, b = view(0, [4, 5]), view(1, [4, 6])
     assert drafter.propose([a, b], budgets(9, 2)) == [DraftTree.chain(5, (1, 2, 3)), DraftTree.chain(6, (1, 2))]
     assert drafter.propose([b], budgets(9)) == [DraftTree.chain(6)]
     assert drafter.propose([b], budgets(9)) == [DraftTree.chain(6, (-1, 99))]
     assert drafter.propose([b, a], budgets(9, 9)) == [DraftTree.chain(6), DraftTree.chain(5)]
-    drafter.forget(1)
+    drafter.end(1)
     assert drafter.propose([b], budgets(0)) == [DraftTree.chain(6)]
     assert drafter.num_calls == 5
-    assert drafter.forgotten == [1]
+    assert drafter.ended == [1]
 
 
-def test_a_script_can_differ_by_request_exceed_the_budget_and_be_checked():
+def test_a_script_can_differ_by_sequence_exceed_the_budget_and_be_checked():
     drafter = ScriptedDrafter({7: [[1, 2]]}, obey_budget=False)
-    assert drafter.propose([Request(7, [0, 3]), Request(8, [0, 3])], budgets(1, 1)) == [
+    assert drafter.propose([view(7, [0, 3]), view(8, [0, 3])], budgets(1, 1)) == [
         DraftTree.chain(3, (1, 2)),
         DraftTree.chain(3),
     ]
@@ -82,8 +74,8 @@ def test_a_script_can_differ_by_request_exceed_the_budget_and_be_checked():
 
 def test_the_oracle_proposes_what_comes_next_and_stops_with_the_output():
     drafter = OracleDrafter({0: [10, 11, 12], 1: [20]})
-    requests = [Request(0, [1, 2]), Request(1, [1, 2, 20]), Request(0, [1, 2, 10])]
-    assert drafter.propose(requests, budgets(2, 5, 5)) == [
+    sequences = [view(0, [1, 2]), view(1, [1, 2, 20]), view(0, [1, 2, 10])]
+    assert drafter.propose(sequences, budgets(2, 5, 5)) == [
         DraftTree.chain(2, (10, 11)),
         DraftTree.chain(20),
         DraftTree.chain(10, (11, 12)),
@@ -92,28 +84,31 @@ def test_the_oracle_proposes_what_comes_next_and_stops_with_the_output():
 
 def test_the_wrong_drafter_proposes_the_least_likely_token():
     model = TableModel(vocab_size=16)
-    (tree,) = WrongDrafter(model).propose([Request(0, [1, 2])], budgets(2))
+    (tree,) = WrongDrafter(model).propose([view(0, [1, 2])], budgets(2))
     first = int(model.logits([1, 2]).argmin())
     assert tree == DraftTree.chain(2, (first, int(model.logits([1, 2, first]).argmin())))
 
 
 def test_a_drafter_with_a_distribution_grows_the_shape_it_is_given_within_its_budget():
     drafter = DistDrafter(TableModel(vocab_size=16), (3, 2))
-    request = Request(0, [1, 2], params=SamplingParams(temperature=1.0, seed=3))
-    (whole,) = drafter.propose([request], budgets(100))
+    sequence = view(0, [1, 2], params=SamplingParams(temperature=1.0, seed=3))
+    (whole,) = drafter.propose([sequence], budgets(100))
     assert whole.parents == (-1, 0, 0, 0, 1, 1, 2, 2, 3, 3)
     for budget in range(10):
-        (tree,) = drafter.propose([request], budgets(budget))
+        (tree,) = drafter.propose([sequence], budgets(budget))
         assert (tree.tokens, tree.parents) == (whole.tokens[: budget + 1], whole.parents[: budget + 1])
 
 
 def test_drafters_note_what_they_are_told():
     drafter = DistDrafter(TableModel())
-    both = [Request(0, [1, 2]), Request(1, [3])]
+    both = [view(0, [1, 2]), view(1, [3])]
+    drafter.begin(both[0], no_features(both[0]))
     drafter.observe(both, unspeculated(both))
-    later = [Request(0, [1, 2, 5])]
+    assert drafter.begun == {0: 1}
+    later = [view(0, [1, 2, 5])]
     drafter.observe(later, unspeculated(later))
     assert drafter.observed == {0: (1, 2, 5), 1: (3,)}
-    drafter.forget(0)
+    drafter.end(0)
+    assert drafter.begun == {}
     assert drafter.observed == {1: (3,)}
-    assert drafter.forgotten == [0]
+    assert drafter.ended == [0]

@@ -61,21 +61,35 @@ def test_a_budget_ends_a_chain_behind_an_unlikely_token_and_the_text_ends_it_too
     assert tree.num_draft_tokens == 1
 
 
-def test_a_costly_one_takes_time_for_reading_and_for_every_level() -> None:
+def test_a_model_based_one_takes_time_for_prefill_and_for_every_level() -> None:
     clock = SimulatedClock()
-    drafter = SyntheticDrafter(TEXT, 1.0, step_s=lambda num: 1.0 + 0.1 * num, read_s=0.01, clock=clock)
+    drafter = SyntheticDrafter(TEXT, 1.0, step_s=lambda num: 1.0 + 0.1 * num, prefill_s=0.01, clock=clock)
     one, other = View([1] * 11), View([1] * 11, id=1)
     one.num_prompt_tokens = other.num_prompt_tokens = 11
-    assert not drafter.free
-    assert drafter.num_unread(one) == 10
+    assert not drafter.model_free
+    assert drafter.num_uncached_tokens(one) == 10
     drafter.propose([one, other], budgets(3, 1))
     assert clock() == pytest.approx(2 * 9 * 0.01 + 1.2 + 1.1 + 1.1)
     one.tokens.extend([*TEXT[:3], 5])
-    assert drafter.num_unread(one) == 1  # its own last token, which it proposed and did not read
+    assert drafter.num_uncached_tokens(one) == 1  # its own last token, which it proposed and did not compute
     other.tokens.append(5)
-    assert drafter.num_unread(other) == 0
-    drafter.forget(0)
-    assert drafter.num_unread(one) == 14
+    assert drafter.num_uncached_tokens(other) == 0
+    drafter.end(0)
+    assert drafter.num_uncached_tokens(one) == 14
+    before = clock()
+    drafter.prefill(one, 4)
+    assert drafter.num_uncached_tokens(one) == 10
+    drafter.prefill(one, 100)
+    assert drafter.num_uncached_tokens(one) == 0
+    assert clock() - before == pytest.approx(14 * 0.01)
+
+
+def test_a_model_free_one_takes_no_time_and_has_nothing_to_prefill() -> None:
+    clock = SimulatedClock()
+    drafter, view = SyntheticDrafter(TEXT, 1.0, clock=clock), View([1] * 11)
+    assert drafter.model_free
+    drafter.propose([view], budgets(3))
+    assert (clock(), drafter.num_uncached_tokens(view)) == (0.0, 0)
 
 
 def test_the_target_may_be_a_table() -> None:

@@ -6,30 +6,23 @@ they are proposed: the text is forced, but the target may spell it with other to
 
 from collections.abc import Sequence
 
-from foredraft.drafters.base import Outcome, RequestView, no_draft
+from foredraft.drafters.base import Drafter, DrafterSpec, SequenceView, no_draft
 from foredraft.tree import Budget, DraftTree
 
 _CONFIDENCE = 0.95
 
 
-class GrammarDrafter:
-    """Proposes the tokens that the form of a request's text forces; nothing for requests that have no form."""
+class GrammarDrafter(Drafter):
+    """Proposes the tokens that the form of a sequence's text forces; nothing for sequences that have no form."""
 
-    name = "grammar"
-    free = True
+    spec = DrafterSpec(name="grammar")
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+    def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
-        return [self._propose_one(request, budget) for request, budget in zip(requests, budgets, strict=True)]
+        return [self._propose_one(sequence, budget) for sequence, budget in zip(sequences, budgets, strict=True)]
 
-    def _propose_one(self, request: RequestView, budget: Budget) -> DraftTree:
-        if request.processors is None or budget.num_tokens <= 0:
-            return no_draft(request)
-        forced = tuple(request.processors.forced(request.tokens)[: budget.num_tokens])
-        return DraftTree.chain(request.tokens[-1], forced, (_CONFIDENCE,) * len(forced))
-
-    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        """Nothing to do: what is forced follows from the text."""
-
-    def forget(self, request_id: int) -> None:
-        """Nothing is kept."""
+    def _propose_one(self, sequence: SequenceView, budget: Budget) -> DraftTree:
+        if sequence.processors is None or budget.num_tokens <= 0:
+            return no_draft(sequence)
+        forced = tuple(sequence.processors.forced(sequence.tokens)[: budget.num_tokens])
+        return DraftTree.chain(sequence.tokens[-1], forced, (_CONFIDENCE,) * len(forced))

@@ -5,49 +5,45 @@ Source: Saxena, "Prompt Lookup Decoding" (2023); the index is ours, and grows wi
 
 from collections.abc import Sequence
 
-from foredraft.drafters.base import Outcome, RequestView, no_draft
+from foredraft.drafters.base import Drafter, DrafterSpec, SequenceView, no_draft
 from foredraft.tree import Budget, DraftTree
 
 LONGEST_MATCH = 5
 SHORTEST_MATCH = 2
 
 
-class LookupDrafter:
+class LookupDrafter(Drafter):
     """Finds the longest match of the last 5 to 2 tokens, most recent first, in prompt and output.
 
     Time per round does not depend on the length of the text: every n-gram's last place is in a table.
     """
 
-    name = "lookup"
-    free = True
+    spec = DrafterSpec(name="lookup")
 
     def __init__(self) -> None:
         self._indexes: dict[int, _NgramIndex] = {}
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
-        """See `Drafter`."""
+    def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
+        """See `Drafter`. The index follows the text when it is asked for."""
         return [
-            self._propose_one(request, budget.num_tokens) if budget.num_tokens > 0 else no_draft(request)
-            for request, budget in zip(requests, budgets, strict=True)
+            self._propose_one(sequence, budget.num_tokens) if budget.num_tokens > 0 else no_draft(sequence)
+            for sequence, budget in zip(sequences, budgets, strict=True)
         ]
 
-    def _propose_one(self, request: RequestView, budget: int) -> DraftTree:
-        index = self._indexes.setdefault(request.id, _NgramIndex())
-        index.extend(request.tokens)
-        length, start = index.find(request.tokens)
+    def _propose_one(self, sequence: SequenceView, budget: int) -> DraftTree:
+        index = self._indexes.setdefault(sequence.id, _NgramIndex())
+        index.extend(sequence.tokens)
+        length, start = index.find(sequence.tokens)
         if not length:
-            return no_draft(request)
-        drafted = _copied(request.tokens, start, budget)
+            return no_draft(sequence)
+        drafted = _copied(sequence.tokens, start, budget)
         # Longer matches are right more often; the true chance is for a planner to learn.
         confidence = 1.0 - 1.0 / (length + 1)
-        return DraftTree.chain(request.tokens[-1], drafted, (confidence,) * len(drafted))
+        return DraftTree.chain(sequence.tokens[-1], drafted, (confidence,) * len(drafted))
 
-    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        """Nothing to do: the index follows the text at the next proposal."""
-
-    def forget(self, request_id: int) -> None:
+    def end(self, sequence_id: int) -> None:
         """See `Drafter`."""
-        self._indexes.pop(request_id, None)
+        self._indexes.pop(sequence_id, None)
 
 
 def _copied(tokens: Sequence[int], start: int, budget: int) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from foredraft.drafters.base import Drafter, Outcome, RequestView, no_draft
+from foredraft.drafters.base import Drafter, SequenceView, no_draft
+from foredraft.drafters.delegating import DelegatingDrafter
 from foredraft.tree import Budget, DraftTree
 
 
@@ -64,35 +65,23 @@ def likeliest_part(tree: DraftTree, budget: Budget) -> DraftTree:
     return replace(tree, draft_probs=()).restricted(sorted(ranked[: max(budget.num_tokens, 0) + 1]))
 
 
-class MergeDrafter:
-    """Asks all its drafters for all requests, each with the whole budget, and keeps the likeliest nodes of all.
+class MergeDrafter(DelegatingDrafter):
+    """Asks all its drafters for all sequences, each with the whole budget, and keeps the likeliest nodes of all.
 
     Its tokens count as not drawn: whether all nodes fit, and thus keep their distributions, would depend on what was
     drawn, since tokens that two drafters propose are one node.
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
-        self._drafters = drafters
-        self._names = [drafter.name for drafter in drafters]
-        self.name = ",".join(self._names)
-        self.free = all(drafter.free for drafter in drafters)
+        super().__init__(*drafters)
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+    def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
         if not any(budget.num_tokens > 0 for budget in budgets):
-            return [no_draft(request) for request in requests]
-        proposals = [drafter.propose(requests, budgets) for drafter in self._drafters]
+            return [no_draft(sequence) for sequence in sequences]
+        names = [drafter.name for drafter in self._drafters]
+        proposals = [drafter.propose(sequences, budgets) for drafter in self._drafters]
         return [
-            likeliest_part(replace(merge_trees(trees, self._names), draft_probs=()), budget)
+            likeliest_part(replace(merge_trees(trees, names), draft_probs=()), budget)
             for *trees, budget in zip(*proposals, budgets, strict=True)
         ]
-
-    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        """See `Drafter`."""
-        for drafter in self._drafters:
-            drafter.observe(requests, outcomes)
-
-    def forget(self, request_id: int) -> None:
-        """See `Drafter`."""
-        for drafter in self._drafters:
-            drafter.forget(request_id)

@@ -2,22 +2,15 @@
 
 from collections.abc import Sequence
 
-from foredraft.drafters.base import Outcome, RequestView, no_draft
+from foredraft.drafters.base import Drafter, DrafterSpec, SequenceView, no_draft
 from foredraft.tree import Budget, DraftTree
 
 
-class NoDrafter:
+class NoDrafter(Drafter):
     """Proposes nothing."""
 
-    name = "none"
-    free = True
+    spec = DrafterSpec(name="none")
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+    def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
-        return [no_draft(request) for request in requests]
-
-    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        """See `Drafter`."""
-
-    def forget(self, request_id: int) -> None:
-        """See `Drafter`."""
+        return [no_draft(sequence) for sequence in sequences]

@@ -1,71 +1,68 @@
-"""Drafts from a text that the answer will mostly look like, given with the request, such as a file to be edited.
+"""Drafts from a text that the completion will mostly look like, given with the prompt, such as a file to be edited.
 
 As in OpenAI's "Predicted Outputs". Following the prediction is easy; the work is in finding the place again where the
-answer leaves it, because something was put in, left out or replaced.
+completion leaves it, because something was put in, left out or replaced.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from foredraft.drafters.base import Outcome, RequestView, no_draft
+from foredraft.drafters.base import Drafter, DrafterSpec, SequenceView, no_draft
 from foredraft.text import Tokenizer
 from foredraft.tree import Budget, DraftTree
 
 TRUSTED_MATCH = 3
 """Tokens in a row that must agree before a place that was found again counts as the place."""
 MAX_GUESSES = 4
-"""Most places that the answer may be at, at a time."""
+"""Most places that the completion may be at, at a time."""
 NUM_AHEAD, NUM_BEHIND = 12, 4
 """How many of the places of a token are looked at, after and before where the prediction was left."""
 MOST_CONFIDENT = 0.98
 
 _Guess = tuple[int, int]
-"""Where the answer may go on in the prediction, and how many tokens before that agree."""
+"""Where the completion may go on in the prediction, and how many tokens before that agree."""
 
 
-class PredictionDrafter:
-    """Proposes how the `prediction` of a request goes on; nothing for requests that have none.
+class PredictionDrafter(Drafter):
+    """Proposes how the `prediction` of a sequence goes on; nothing for sequences that have none.
 
     tokenizer: the target's.
     """
 
-    name = "prediction"
-    free = True
+    spec = DrafterSpec(name="prediction")
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._followers: dict[int, _Follower] = {}
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
-        """See `Drafter`."""
+    def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
+        """See `Drafter`. The completion is followed when it is asked for."""
         return [
-            self._propose_one(request, request.params.prediction, budget.num_tokens)
-            if request.params.prediction and budget.num_tokens > 0
-            else no_draft(request)
-            for request, budget in zip(requests, budgets, strict=True)
+            self._propose_one(sequence, sequence.params.prediction, budget.num_tokens)
+            if sequence.params.prediction and budget.num_tokens > 0
+            else no_draft(sequence)
+            for sequence, budget in zip(sequences, budgets, strict=True)
         ]
 
-    def _propose_one(self, request: RequestView, prediction: str, budget: int) -> DraftTree:
-        follower = self._followers.get(request.id)
+    def _propose_one(self, sequence: SequenceView, prediction: str, budget: int) -> DraftTree:
+        follower = self._followers.get(sequence.id)
         if follower is None:
             end = [] if self._tokenizer.eos_id is None else [self._tokenizer.eos_id]
             predicted = self._tokenizer.encode(prediction, add_special=False) + end
-            follower = self._followers[request.id] = _Follower(predicted)
-        follower.read(request.tokens, request.num_prompt_tokens)
-        return follower.draft(request.tokens[-1], budget)
+            follower = self._followers[sequence.id] = _Follower(predicted)
+        follower.follow(sequence.tokens, sequence.num_prompt_tokens)
+        return follower.draft(sequence.tokens[-1], budget)
 
-    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        """Nothing to do: the answer is followed at the next proposal."""
-
-    def forget(self, request_id: int) -> None:
+    def end(self, sequence_id: int) -> None:
         """See `Drafter`."""
-        self._followers.pop(request_id, None)
+        self._followers.pop(sequence_id, None)
 
 
 class _Follower:
-    """Reads an answer beside its prediction.
+    """Follows a completion beside its prediction.
 
-    guesses: where the answer may go on, the likeliest first. anchor: where it surely was last. num_lost: tokens since.
+    guesses: where the completion may go on, the likeliest first. anchor: where it surely was last. num_lost: tokens
+    since.
     """
 
     def __init__(self, predicted: Sequence[int]) -> None:
@@ -74,15 +71,15 @@ class _Follower:
         for place, token in enumerate(predicted):
             self._places.setdefault(token, []).append(place)
         self._guesses: list[_Guess] = [(0, 0)]
-        self._anchor = self._num_lost = self._num_read = 0
+        self._anchor = self._num_lost = self._num_followed = 0
 
-    def read(self, tokens: Sequence[int], num_prompt_tokens: int) -> None:
-        """Follow the answer, which begins behind the prompt, up to its end."""
-        for index in range(num_prompt_tokens + self._num_read, len(tokens)):
-            self._follow(tokens, index, num_prompt_tokens)
-        self._num_read = max(len(tokens) - num_prompt_tokens, 0)
+    def follow(self, tokens: Sequence[int], num_prompt_tokens: int) -> None:
+        """Follow the completion, which begins behind the prompt, up to its end."""
+        for index in range(num_prompt_tokens + self._num_followed, len(tokens)):
+            self._follow_one(tokens, index, num_prompt_tokens)
+        self._num_followed = max(len(tokens) - num_prompt_tokens, 0)
 
-    def _follow(self, tokens: Sequence[int], index: int, start: int) -> None:
+    def _follow_one(self, tokens: Sequence[int], index: int, start: int) -> None:
         token, predicted = tokens[index], self._predicted
         self._num_lost += 1
         agreeing = [(p + 1, n + 1) for p, n in self._guesses if p < len(predicted) and predicted[p] == token]
@@ -92,7 +89,7 @@ class _Follower:
             self._anchor, self._num_lost = place, 0
 
     def _search(self, tokens: Sequence[int], index: int, start: int) -> list[_Guess]:
-        """Where the answer may be after a token that no guess expected."""
+        """Where the completion may be after a token that no guess expected."""
         places = self._places.get(tokens[index], ())
         next_ = bisect_left(places, self._anchor)
         near = (*places[next_ : next_ + NUM_AHEAD], *reversed(places[max(next_ - NUM_BEHIND, 0) : next_]))
@@ -141,7 +138,7 @@ class _Follower:
 
 
 def _confidence(length: int) -> float:
-    """How sure it is that the answer goes on like the prediction where the last `length` tokens agree.
+    """How sure it is that the completion goes on like the prediction where the last `length` tokens agree.
 
     The rule of succession: right as often as in the tokens before, of which one is taken to have been wrong.
     """

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TypeVar
 
-from foredraft.drafters.base import Outcome, RequestView, no_draft
+from foredraft.drafters.base import Drafter, DrafterSpec, Outcome, SequenceView, no_draft
 from foredraft.errors import ForedraftError
 from foredraft.kernels.operations import Floats, Kernels
 from foredraft.kernels.reference import ReferenceKernels
@@ -41,15 +41,14 @@ _Row = tuple[tuple[int, ...], tuple[int, ...]]
 """Candidates, the likeliest first, and their classes."""
 
 
-class RecycleDrafter:
-    """Proposes trees along the rows of a table from tokens to candidates, which all requests share.
+class RecycleDrafter(Drafter):
+    """Proposes trees along the rows of a table from tokens to candidates, which all sequences share.
 
     kernels: what finds the largest logits; None: the plain ones of the reference.
     """
 
-    name = "recycle"
-    free = True
-    dozes = True  # reading logits takes longer than all else that free drafters do
+    # Looking at logits takes longer than all else that model-free drafters do.
+    spec = DrafterSpec(name="recycle", observes_skipped_rounds=False)
 
     def __init__(self, kernels: Kernels | None = None) -> None:
         self._kernels = kernels or ReferenceKernels()
@@ -58,16 +57,16 @@ class RecycleDrafter:
         self._single_odds = _Odds(SINGLE_TRUST)
         self._pair_odds = _Odds(PAIR_TRUST)
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+    def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
         return [
-            self._propose_one(request, budget) if budget.num_tokens > 0 else no_draft(request)
-            for request, budget in zip(requests, budgets, strict=True)
+            self._propose_one(sequence.tokens, budget) if budget.num_tokens > 0 else no_draft(sequence)
+            for sequence, budget in zip(sequences, budgets, strict=True)
         ]
 
-    def _propose_one(self, request: RequestView, budget: Budget) -> DraftTree:
+    def _propose_one(self, text: Sequence[int], budget: Budget) -> DraftTree:
         """Best first: of all candidates below nodes of the tree, the likeliest becomes the next node."""
-        before, last = request.tokens[-2] if len(request.tokens) > 1 else -1, request.tokens[-1]
+        before, last = text[-2] if len(text) > 1 else -1, text[-1]
         tokens, parents, confidences = [last], [-1], [1.0]
         # Only the first child of a node and the next sibling wait at a time, since candidates stand in falling order.
         heap: list[tuple[float, int, int, int, float, _Row, tuple[float, ...]]] = []
@@ -105,10 +104,10 @@ class RecycleDrafter:
         row = self._single.get(token)
         return None if row is None else (row, self._single_odds.chances)
 
-    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
+    def observe(self, sequences: Sequence[SequenceView], outcomes: Sequence[Outcome]) -> None:
         """See `Drafter`. First learns how good the rows were, then writes new ones."""
-        for request, outcome in zip(requests, outcomes, strict=True):
-            before, followed = _neighbours(request.tokens, outcome)
+        for sequence, outcome in zip(sequences, outcomes, strict=True):
+            before, followed = _neighbours(sequence.tokens, outcome)
             self._learn(outcome, before, followed)
             self._write(outcome, before)
 
@@ -131,9 +130,6 @@ class RecycleDrafter:
             token, parent = tree.tokens[node], tree.parents[node]
             _put(self._single, token, row, MAX_SINGLE_ROWS)
             _put(self._pair, (tree.tokens[parent] if parent >= 0 else before, token), row, MAX_PAIR_ROWS)
-
-    def forget(self, request_id: int) -> None:
-        """Nothing is kept for a request."""
 
 
 class _Odds:

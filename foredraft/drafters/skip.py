@@ -13,9 +13,8 @@ import numpy as np
 
 from foredraft.errors import OptionError
 from foredraft.kernels.operations import Floats
-from foredraft.models.cached_decoder import CachedDecoder, Entry, lay_out
-from foredraft.models.decoder import make_recipe
-from foredraft.models.load import load_part
+from foredraft.models.cached_decoder import CachedDecoder, Entry
+from foredraft.models.load import exposing, load_part
 from foredraft.models.source import ModelSource
 from foredraft.tree import DraftTree
 
@@ -82,7 +81,7 @@ def choose_layers(whole: CachedDecoder, tokens: Sequence[int], *, num_logits: in
     if num_layers < 3:
         raise OptionError(f"--draft skip needs a model of at least 3 layers, and this one has {num_layers}")
     tokens = tokens[:_NUM_TOKENS]
-    influences, choices = _look(whole, source, tokens)
+    influences, choices = _look(whole, tokens)
     order = sorted(range(1, num_layers - 1), key=lambda layer: (influences[layer], layer))
 
     def judge(left_out: frozenset[int]) -> _Part:
@@ -103,21 +102,23 @@ def choose_layers(whole: CachedDecoder, tokens: Sequence[int], *, num_logits: in
     return tuple(sorted(best.left_out))
 
 
-def _look(whole: CachedDecoder, source: ModelSource, tokens: Sequence[int]) -> tuple[list[float], Floats]:
+def _look(whole: CachedDecoder, tokens: Sequence[int]) -> tuple[list[float], Floats]:
     """For each layer how much it turns the hidden state, 1 - cosine, and the target's choice after each token."""
     num_layers = whole.config.num_layers
-    recipe = make_recipe(source, hidden_layers=range(num_layers))
-    looking = CachedDecoder(whole.config, whole.kernels.compile(recipe, like=whole.compiled), whole.kernels)
-    sequence = looking.cache.open(())
-    sequence.reserve(len(tokens))
-    root, *rest = tokens
-    results = looking.compiled(lay_out([Entry(sequence, DraftTree.chain(root, tuple(rest)))]), looking.cache.storage)
-    hidden = [results[f"hidden.{layer}"].astype(np.float64) for layer in range(num_layers)]
+    blocks = whole.cache.open()
+    try:
+        root, *rest = tokens
+        entry = Entry(blocks, DraftTree.chain(root, tuple(rest)))
+        result = exposing(whole, range(num_layers)).forward([entry])
+    finally:
+        blocks.close()
+    states = result.hidden_of(0)
+    hidden = [states[layer].astype(np.float64) for layer in range(num_layers)]
     influences = [float("inf")]
     for before, after in itertools.pairwise(hidden):
         norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
         influences.append(float(1 - ((before * after).sum(axis=1) / np.maximum(norms, 1e-30)).mean()))
-    return influences, results["logits"].argmax(axis=1)
+    return influences, result.logits_NV[0].argmax(axis=1)
 
 
 def _cost(source: ModelSource, left_out: frozenset[int], num_logits: int) -> float:

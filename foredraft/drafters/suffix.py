@@ -1,4 +1,4 @@
-"""Drafts from what followed the longest earlier match, in this request's text and in those of earlier requests.
+"""Drafts from what followed the longest earlier match, in this sequence's text and in those of earlier ones.
 
 Source: Oliaro et al., "SuffixDecoding" (2024): the longest match first, a tree grown by frequency. The index is ours:
 instead of a suffix tree with counts it keeps, for the last 8, 4 and 2 tokens, a chain of the places where the same
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foredraft.drafters.base import Outcome, RequestView, no_draft
+from foredraft.drafters.base import Drafter, DrafterSpec, Outcome, SequenceView, no_draft
 from foredraft.errors import OptionError
 from foredraft.tree import Budget, DraftTree
 
@@ -28,13 +28,13 @@ KEY_LENGTHS = (8, 4, 2)
 LONGEST_MATCH = 32
 """Tokens that a match is measured over."""
 MAX_PLACES = 8
-"""Most places that vote, of the request's own text and of earlier texts each."""
+"""Most places that vote, of the sequence's own text and of earlier texts each."""
 MAX_STEPS = 16
 """Most places of one n-gram that are looked at."""
 DOUBT = 4.0
 """Votes for none of the tokens seen, where a match of n tokens has n * n: one of two tokens alone is as often wrong."""
 NUM_SHARED_TOKENS = 1 << 16
-"""Most tokens kept of earlier requests; some 25 MB with their index."""
+"""Most tokens kept of earlier sequences; some 25 MB with their index."""
 NUM_COMPARED = 8
 """Texts that a new one is compared with, lest a beginning be kept twice."""
 _SEPARATOR = -1
@@ -107,7 +107,7 @@ def _common_start(one: list[int], other: list[int]) -> int:
 
 
 class SharedTexts:
-    """The texts of requests that have ended, the oldest dropped.
+    """The texts of sequences that are over, the oldest dropped.
 
     Kept in two halves: when the newer one is full it becomes the older one, and the older one is let go. A beginning
     that a text has in common with one of the last few is not kept twice: the next turn of a conversation begins with
@@ -199,19 +199,18 @@ def _save_at_end(shared: SharedTexts, path: Path, fingerprint: str) -> None:
         logging.getLogger(__name__).warning("draft memory %s could not be written: %s", path, error.strerror)
 
 
-class SuffixDrafter:
+class SuffixDrafter(Drafter):
     """Proposes a tree of what followed the longest matches of the last tokens, as many places as say so.
 
-    shared: texts of earlier requests, to which those that end are added; None: each request has its own text only.
+    shared: texts of earlier sequences, to which those that end are added; None: each sequence has its own text only.
     """
 
-    name = "suffix"
-    free = True
+    spec = DrafterSpec(name="suffix")
 
     def __init__(self, shared: SharedTexts | None = None) -> None:
         self._shared = shared
         self._own: dict[int, TextIndex] = {}
-        self._requests: dict[int, RequestView] = {}
+        self._sequences: dict[int, SequenceView] = {}
 
     @classmethod
     def with_file(cls, path: Path, fingerprint: str) -> "SuffixDrafter":
@@ -237,43 +236,43 @@ class SuffixDrafter:
         weakref.finalize(drafter, _save_at_end, shared, path, fingerprint)
         return drafter
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
+    def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
         """See `Drafter`."""
         return [
-            self._propose_one(request, budget) if budget.num_tokens > 0 else no_draft(request)
-            for request, budget in zip(requests, budgets, strict=True)
+            self._propose_one(sequence, budget) if budget.num_tokens > 0 else no_draft(sequence)
+            for sequence, budget in zip(sequences, budgets, strict=True)
         ]
 
-    def _propose_one(self, request: RequestView, budget: Budget) -> DraftTree:
-        index = self._read(request)
+    def _propose_one(self, sequence: SequenceView, budget: Budget) -> DraftTree:
+        index = self._index(sequence)
         text = index.tokens
         tail = text[-LONGEST_MATCH:]
         found = index.find(tail, MAX_PLACES)
         places: list[_Place] = [(text, start, len(text) - start, length) for start, length in found.items()]
         if self._shared is not None:
             places += self._shared.places(tail)
-        return grow_tree(text[-1], places, budget.num_tokens, budget.least) if places else no_draft(request)
+        return grow_tree(text[-1], places, budget.num_tokens, budget.least) if places else no_draft(sequence)
 
-    def _read(self, request: RequestView) -> TextIndex:
-        index = self._own.get(request.id)
+    def _index(self, sequence: SequenceView) -> TextIndex:
+        index = self._own.get(sequence.id)
         if index is None:
-            index = self._own[request.id] = TextIndex()
-        index.extend(request.tokens[len(index.tokens) :])
+            index = self._own[sequence.id] = TextIndex()
+        index.extend(sequence.tokens[len(index.tokens) :])
         return index
 
-    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        """See `Drafter`. The tokens are taken in when they are needed: to propose, or for other requests."""
-        for request in requests:
-            self._requests[request.id] = request
+    def observe(self, sequences: Sequence[SequenceView], outcomes: Sequence[Outcome]) -> None:
+        """See `Drafter`. The tokens are taken in when they are needed: to propose, or for other sequences."""
+        for sequence in sequences:
+            self._sequences[sequence.id] = sequence
 
-    def forget(self, request_id: int) -> None:
-        """See `Drafter`. From here on the text may serve other requests."""
-        request = self._requests.pop(request_id, None)
-        index = self._own.pop(request_id, None)
+    def end(self, sequence_id: int) -> None:
+        """See `Drafter`. From here on the text may serve other sequences."""
+        sequence = self._sequences.pop(sequence_id, None)
+        index = self._own.pop(sequence_id, None)
         if self._shared is None:
             return
-        if request is not None:
-            self._shared.add(request.tokens)
+        if sequence is not None:
+            self._shared.add(sequence.tokens)
         elif index is not None:
             self._shared.add(index.tokens)
 

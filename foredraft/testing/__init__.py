@@ -1,5 +1,4 @@
-"""Test doubles for anyone who builds on foredraft: a target with known probabilities, and scripted
-drafters."""
+"""Test doubles for anyone who builds on foredraft: a target with known probabilities, and scripted drafters."""
 
 from foredraft.testing.drafters import DistDrafter, OracleDrafter, ScriptedDrafter, WrongDrafter
 from foredraft.testing.synthetic import SimulatedClock, SyntheticDrafter

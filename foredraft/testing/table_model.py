@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from foredraft.sampling.choose import Choosing, processed
+from foredraft.sampling.choose import SequenceView, processed
 from foredraft.sampling.noise import FloatArray, Noise, gumbel
 from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.pick import filtered_probs, pick
@@ -63,34 +63,36 @@ class TableModel:
         tokens: Sequence[int],
         params: SamplingParams,
         *,
-        choice: int = 0,
-        request: Choosing | None = None,
+        sample_index: int = 0,
+        sequence: SequenceView | None = None,
         path: Sequence[int] = (),
     ) -> int:
         """The token after `tokens` with the noise of `params.seed`.
 
-        request, path: where options change logits, the request they belong to, and how `tokens` go on behind its own.
+        sequence, path: where options change logits, the sequence they belong to, and how `tokens` go on behind its own.
         Options that leave no token are then no options.
         """
         logits = self.logits(tokens)
-        if request is not None:
-            changed = processed(logits, request, path)
-            logits, choice = (logits if changed.max() == -np.inf else changed), request.choice
+        if sequence is not None:
+            changed = processed(logits, sequence, path)
+            logits, sample_index = (logits if changed.max() == -np.inf else changed), sequence.sample_index
         return pick(
             logits,
             temperature=params.temperature,
             top_k=params.top_k,
             top_p=params.top_p,
             min_p=params.min_p,
-            noise=None if params.seed is None else Noise(params.seed, choice, len(tokens)),
+            noise=None if params.seed is None else Noise(params.seed, sample_index, len(tokens)),
         )
 
-    def generate(self, tokens: Sequence[int], params: SamplingParams, num_tokens: int, *, choice: int = 0) -> list[int]:
+    def generate(
+        self, tokens: Sequence[int], params: SamplingParams, num_tokens: int, *, sample_index: int = 0
+    ) -> list[int]:
         """Plain decoding, one token at a time: the `num_tokens` tokens after `tokens`."""
-        sequence = list(tokens)
+        text = list(tokens)
         for _ in range(num_tokens):
-            sequence.append(self.next_token(sequence, params, choice=choice))
-        return sequence[len(tokens) :]
+            text.append(self.next_token(text, params, sample_index=sample_index))
+        return text[len(tokens) :]
 
     def _row(self, context: tuple[int, ...]) -> npt.NDArray[np.float32]:
         for token in context:

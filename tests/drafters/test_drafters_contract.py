@@ -10,7 +10,8 @@ from helpers.drafting import View, budgets
 from helpers.engines import VOCAB_SIZE, make_engine, result, run
 
 from foredraft.accept import walk
-from foredraft.drafters.base import Drafter, Outcome
+from foredraft.drafters.base import Drafter, Outcome, PromptFeatures
+from foredraft.engine import completion_of
 from foredraft.sampling import SamplingParams
 from foredraft.tree import Budget, DraftTree
 
@@ -40,7 +41,7 @@ class Play:
     drafter: Drafter
     params: SamplingParams
     random: np.random.Generator
-    num_requests: int = 3
+    num_sequences: int = 3
     views: list[View] = field(default_factory=list)
     proposals: list[DraftTree] = field(default_factory=list)
     num_accepted: int = 0
@@ -48,17 +49,19 @@ class Play:
 
     def run(self, num_rounds: int) -> None:
         for _ in range(num_rounds):
-            while len(self.views) < self.num_requests:
+            while len(self.views) < self.num_sequences:
                 self.begin()
             self.round()
             if self.random.random() < 0.05:
-                self.drafter.forget(self.views.pop(0).id)
+                self.drafter.end(self.views.pop(0).id)
 
     def begin(self, tokens: Sequence[int] | None = None) -> View:
         prompt = list(PROMPTS[self.next_id % len(PROMPTS)] if tokens is None else tokens)
         view = View(prompt, self.next_id, len(prompt), self.params)
         self.views.append(view)
         self.next_id += 1
+        for start in range(0, len(prompt) - 1, 16):
+            self.drafter.begin(view, PromptFeatures(start, min(16, len(prompt) - 1 - start)))
         return view
 
     def round(self) -> None:
@@ -113,7 +116,7 @@ def played(name: str, seed: int, num_rounds: int = 15, **options: object) -> Pla
 
 
 def asked_again(play: Play, make: Callable[[], Drafter]) -> None:
-    """A drafter that sees the requests for the first time proposes what the one that went through the rounds does."""
+    """A drafter that sees the sequences for the first time proposes what the one that went through the rounds does."""
     for budget in BUDGETS:
         want = [Budget(budget)] * len(play.views)
         assert make().propose(play.views, want) == play.drafter.propose(play.views, want)
@@ -139,12 +142,12 @@ def test_only_the_accepted_tokens_count(name: str, temperature: float) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_text_alone])
-def test_a_request_that_has_ended_leaves_nothing(name: str) -> None:
+def test_a_sequence_that_is_over_leaves_nothing(name: str) -> None:
     play = played(name, seed=1)
     for view in play.views:
-        play.drafter.forget(view.id)
-        play.drafter.forget(view.id)
-    play.drafter.forget(12345)
+        play.drafter.end(view.id)
+        play.drafter.end(view.id)
+    play.drafter.end(12345)
     play.views.clear()
     for tokens in ([1, 2], [7, 8, 9, 7, 8]):
         play.begin(tokens)
@@ -152,7 +155,7 @@ def test_a_request_that_has_ended_leaves_nothing(name: str) -> None:
 
 
 @every_case
-def test_requests_do_not_disturb_each_other(name: str) -> None:
+def test_sequences_do_not_disturb_each_other(name: str) -> None:
     """In the same round, in whatever order: each has the tree it would have alone."""
     views = [View([*PROMPTS[i % 5], i], i, 1, params_of(name)) for i in range(8)]
     numbers = [BUDGETS[i % 5] for i in range(8)]
@@ -177,22 +180,59 @@ def test_asking_twice_changes_nothing(name: str) -> None:
 def test_it_says_who_it_is(name: str) -> None:
     drafter = CASES[name].make(WORLDS["tiny"])
     assert drafter.name
-    assert isinstance(drafter.free, bool)
-    if not drafter.free and "," not in drafter.name:
-        view = View([1, 2, 3, 4], params=params_of(name))
-        assert drafter.num_unread(view) == 3  # type: ignore[attr-defined]
-        drafter.propose([view], budgets(2))
-        assert drafter.num_unread(view) <= 1  # type: ignore[attr-defined]
-        assert drafter.time_step(num_tokens=1, context=4) > 0  # type: ignore[attr-defined]
+    assert isinstance(drafter.model_free, bool)
+    assert drafter.names
+    assert drafter.problem == ""
+    view = View([1, 2, 3, 4], params=params_of(name))
+    drafter.prefill(View([5, 6, 7], id=1, params=params_of(name)), 2)
+    drafter.reset_prefix_cache()
+    if drafter.model_free:
+        assert drafter.num_uncached_tokens(view) == 0
+        return
+    assert drafter.num_uncached_tokens(view) == 3
+    drafter.prefill(view, 2)
+    assert drafter.num_uncached_tokens(view) == 1
+    drafter.propose([view], budgets(2))
+    assert drafter.num_uncached_tokens(view) <= 1
+    assert drafter.time_step(num_tokens=1, context=4) > 0
+    long = View([*range(100)], id=2, params=params_of(name))
+    drafter.begin_late(long, 8)
+    assert drafter.num_uncached_tokens(long) == (8 if drafter.spec.can_begin_late else 99)
+
+
+@every_case
+def test_whatever_it_is_told_and_in_whatever_order(name: str) -> None:
+    """Ends of sequences it never saw, rounds of ones that never began, beginnings after rounds, and all of it twice."""
+    play = played(name, seed=4, num_rounds=3)
+    drafter, random = play.drafter, play.random
+    unknown = [View([*PROMPTS[i % 5], i], id=100 + i, params=play.params) for i in range(4)]
+    for _ in range(40):
+        view = (play.views + unknown)[int(random.integers(len(play.views) + len(unknown)))]
+        kind = int(random.integers(4))
+        if kind == 0:
+            drafter.begin(view, PromptFeatures(int(random.integers(3)), 5))
+        elif kind == 1:
+            drafter.observe([view], [play.verified(view, play.foreign(view))])
+        elif kind == 2:
+            drafter.end(view.id)
+        else:
+            [tree] = drafter.propose([view], budgets(5))
+            checked(tree, view, 5)
+    views = play.views + unknown
+    if CASES[name].by_text_alone:
+        want = budgets(*[6] * len(views))
+        assert CASES[name].make(WORLDS["table"]).propose(views, want) == drafter.propose(views, want)
+    for view in views * 2:
+        drafter.end(view.id)
 
 
 @every_case
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("num_requests", [1, 8])
-def test_the_engine_says_the_same_with_it(name: str, world: str, num_requests: int) -> None:
-    prompts = [[*PROMPTS[i % len(PROMPTS)], i] for i in range(num_requests)]
+@pytest.mark.parametrize("num_sequences", [1, 8])
+def test_the_engine_says_the_same_with_it(name: str, world: str, num_sequences: int) -> None:
+    prompts = [[*PROMPTS[i % len(PROMPTS)], i] for i in range(num_sequences)]
     for temperature in (0.0, 0.8):
-        params = [params_of(name, temperature=temperature, max_tokens=14 + i, seed=i) for i in range(num_requests)]
+        params = [params_of(name, temperature=temperature, max_tokens=14 + i, seed=i) for i in range(num_sequences)]
         plain = run(make_engine(WORLDS[world].decoder()), prompts, params)
         engine = make_engine(WORLDS[world].decoder(), CASES[name].make(WORLDS[world]), num_draft_tokens=5)
         for _ in range(2):  # the second time drafters have learned, and the cache has the prompts
@@ -204,6 +244,5 @@ def test_it_helps_where_a_text_repeats_itself(name: str) -> None:
     """No drafter passes by proposing nothing, or nothing right."""
     params = params_of(name, max_tokens=100)
     engine = make_engine(WORLDS["table"].decoder(), CASES[name].make(WORLDS["table"]))
-    [request] = run(engine, [[5]], params)
-    done = request.completion
-    assert done(methods=["x"], load_s=0.0).speculation.mean_acceptance_length > 1.5
+    done = completion_of(run(engine, [[5]], params), methods=["x"], load_s=0.0)
+    assert done.speculation.mean_acceptance_length > 1.5

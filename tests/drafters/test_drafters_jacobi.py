@@ -18,7 +18,7 @@ MODEL = TableModel(2, V, seed=3)
 
 
 def verified(view: View, tree: DraftTree, model: TableModel = MODEL) -> Outcome:
-    """A round on a table; the request goes on."""
+    """A round on a table; the sequence goes on."""
     logits = model.tree_logits(view.tokens, tree)
 
     def target_token(node: int) -> int:
@@ -38,7 +38,7 @@ def chains(tree: DraftTree) -> list[tuple[int, ...]]:
 def test_what_the_target_said_below_a_wrong_token_is_the_next_guess(temperature: float) -> None:
     """With the noise of the place that it is a guess for."""
     params = SamplingParams(seed=3, temperature=temperature, top_k=20)
-    view = View([1, 2, 3], params=params, choice=0)
+    view = View([1, 2, 3], params=params, sample_index=0)
     right = MODEL.next_token(view.tokens, params)
     wrong = [(right + 1) % V, 7, 9]
     drafter = JacobiDrafter(ReferenceKernels())
@@ -113,7 +113,7 @@ def test_guesses_that_were_not_verified_stay_at_their_places() -> None:
     drafter = JacobiDrafter(ReferenceKernels())
     drafter.propose([view], budgets(4))
     before = list(drafter._ahead[view.id].guesses)
-    assert len(set(before)) == WINDOW
+    assert len(set(before)) == 8
     right = MODEL.next_token(view.tokens, view.params)
     drafter.observe([view], [verified(view, DraftTree.chain(20, ((right + 1) % V, 7, 9)))])
     assert drafter._ahead[view.id].guesses[3:7] == before[4:8]  # behind the token emitted and three new guesses
@@ -127,9 +127,9 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         drafter.observe([view], [verified(view, tree)])
     ahead = drafter._ahead[view.id]
     assert len(ahead.pool) == 10
-    assert max(len(grams) for grams in ahead.pool.values()) <= jacobi.MAX_GRAMS
-    assert len(ahead.guesses) == WINDOW
-    drafter.forget(view.id)
+    assert max(len(grams) for grams in ahead.pool.values()) == 3
+    assert len(ahead.guesses) == 8
+    drafter.end(view.id)
     assert not drafter._ahead
 
 

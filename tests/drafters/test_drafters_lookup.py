@@ -1,10 +1,8 @@
 import numpy as np
 from helpers.drafting import View, budgets, unspeculated
 
-from foredraft.drafters.first import FirstDrafter
 from foredraft.drafters.lookup import LONGEST_MATCH, SHORTEST_MATCH, LookupDrafter
 from foredraft.drafters.none import NoDrafter
-from foredraft.testing import ScriptedDrafter
 
 
 def draft(tokens: list[int], budget: int = 4) -> tuple[int, ...]:
@@ -62,14 +60,14 @@ def test_the_index_finds_what_a_search_finds() -> None:
             drafter.observe([view], unspeculated([view]))
 
 
-def test_requests_do_not_share() -> None:
-    """Kind: the text of one request drafts for another, at the same time or after it."""
+def test_sequences_do_not_share() -> None:
+    """Kind: the text of one sequence drafts for another, at the same time or after it."""
     drafter = LookupDrafter()
     one, two = View([1, 2, 3, 1, 2], id=1), View([4, 1, 2], id=2)
     trees = drafter.propose([one, two], budgets(3, 3))
     assert [tree.num_draft_tokens for tree in trees] == [3, 0]
-    drafter.forget(1)
-    drafter.forget(1)
+    drafter.end(1)
+    drafter.end(1)
     [tree] = drafter.propose([View([9, 1, 2], id=1)], budgets(3))
     assert tree.num_draft_tokens == 0
 
@@ -83,35 +81,10 @@ def test_the_table_grows_with_the_text_alone() -> None:
     before = len(index._ends)
     view.tokens.extend(range(30_000, 30_005))
     drafter.propose([view], budgets(4))
-    assert len(index._ends) - before == 5 * (LONGEST_MATCH - SHORTEST_MATCH + 1)
+    assert len(index._ends) - before == 5 * 4  # matches of 2 to 5 tokens
 
 
 def test_no_drafter_proposes_nothing() -> None:
     drafter = NoDrafter()
     [tree] = drafter.propose([View([1, 2])], budgets(4))
     assert (tree.tokens, drafter.name) == ((2,), "none")
-
-
-def test_the_first_with_a_proposal_is_taken() -> None:
-    one = ScriptedDrafter({1: [[7], [], [7]], 2: [[], [], []]})
-    two = ScriptedDrafter({1: [[8]], 2: [[9, 9], []]})
-    drafter = FirstDrafter([one, two])
-    assert drafter.name == "scripted,scripted"
-    views = [View([1, 2], id=1), View([3, 4], id=2), View([5, 6], id=3)]
-    chains = [[tree.tokens for tree in drafter.propose(views, budgets(4, 4, 4))] for _ in range(3)]
-    assert chains == [
-        [(2, 7), (4, 9, 9), (6,)],
-        [(2, 8), (4,), (6,)],
-        [(2, 7), (4,), (6,)],
-    ]
-    drafter.observe(views, unspeculated(views))
-    drafter.forget(1)
-    assert one.forgotten == two.forgotten == [1]
-    assert set(one.observed) == set(two.observed) == {2, 3}
-
-
-def test_no_budget_asks_nobody() -> None:
-    one = ScriptedDrafter([[7]])
-    trees = FirstDrafter([one]).propose([View([1, 2]), View([3], id=1)], budgets(0, 0))
-    assert [tree.tokens for tree in trees] == [(2,), (3,)]
-    assert one.num_calls == 0

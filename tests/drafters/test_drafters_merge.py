@@ -98,11 +98,11 @@ def test_the_budget_s_chance_decides_what_is_likely() -> None:
 def test_all_are_asked_and_told() -> None:
     one, two = ScriptedDrafter([[1, 2], []]), ScriptedDrafter([[1, 3], []])
     drafter = MergeDrafter([one, two])
-    assert (drafter.name, drafter.free) == ("scripted,scripted", True)
+    assert (drafter.names, drafter.model_free) == (("scripted", "scripted"), True)
     [tree] = drafter.propose([View([8, 9])], [Budget(4)])
     assert (tree.tokens, tree.parents) == ((9, 1, 2, 3), (-1, 0, 1, 1))
     drafter.observe([View([8, 9, 1])], [])
-    drafter.forget(0)
-    assert one.forgotten == two.forgotten == [0]
+    drafter.end(0)
+    assert one.ended == two.ended == [0]
     [tree] = drafter.propose([View([8, 9])], [Budget(0)])
     assert (tree.num_draft_tokens, one.num_calls) == (0, 1)

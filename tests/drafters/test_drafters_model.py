@@ -1,4 +1,4 @@
-"""Drafts from a model: what they are, and that its cache follows the request."""
+"""Drafts from a model: what they are, and that its cache follows the sequence."""
 
 import math
 from collections.abc import Mapping
@@ -21,6 +21,8 @@ from foredraft.tree import Budget, DraftTree
 
 V = 40
 MODEL = TableModel(2, V, seed=2)
+WHOLE = TableModel(1000, V, seed=2)
+"""What it says depends on all of the text, so nothing in the cache may be wrong."""
 
 
 def one(drafter: ModelDrafter, view: View, budget: int | Budget) -> DraftTree:
@@ -35,9 +37,9 @@ def nothing_seen(tree: DraftTree) -> Outcome:
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_drafts_are_what_the_model_says(seed: int) -> None:
-    """Whatever is accepted or said instead, with rounds in which a request is not asked about, in any batch."""
+    """Whatever is accepted or said instead, with rounds in which a sequence is not asked about, in any batch."""
     random = np.random.default_rng(seed)
-    decoder, _ = table_decoder(MODEL, length=200)
+    decoder, _ = table_decoder(WHOLE, length=200)
     drafter = ModelDrafter(decoder, vocab_size=V)
     views = [
         View(
@@ -54,15 +56,15 @@ def test_drafts_are_what_the_model_says(seed: int) -> None:
         budgets = [int(random.integers(6)) for _ in asked]
         trees = drafter.propose(asked, [Budget(budget) for budget in budgets])
         for view, budget, tree in zip(asked, budgets, trees, strict=True):
-            assert tree.tokens == (view.tokens[-1], *MODEL.generate(view.tokens, view.params, budget))
+            assert tree.tokens == (view.tokens[-1], *WHOLE.generate(view.tokens, view.params, budget))
             kept = int(random.integers(tree.num_nodes))
             view.tokens.extend(tree.tokens[1 : 1 + kept])
         for view in views:
             view.tokens.extend(random.integers(V, size=random.integers(1, 3)).tolist())
         drafter.observe(asked, [nothing_seen(tree) for tree in trees])
     for view in views:
-        drafter.forget(view.id)
-        drafter.forget(view.id)
+        drafter.end(view.id)
+        drafter.end(view.id)
     assert decoder.cache.pool.num_used == 0
 
 
@@ -105,22 +107,22 @@ def test_one_pass_a_token_and_one_for_a_prompt() -> None:
     decoder, forward = table_decoder(MODEL)
     drafter = ModelDrafter(decoder, vocab_size=V)
     view = View(list(range(30)))
-    assert drafter.num_unread(view) == 29
+    assert drafter.num_uncached_tokens(view) == 29
     tree = one(drafter, view, 3)
     assert forward.num_passes == 1 + 3
     # All accepted: the last token drafted was never run, so it rides along with the new root.
     view.tokens.extend([*tree.tokens[1:], 5])
-    assert drafter.num_unread(view) == 1
+    assert drafter.num_uncached_tokens(view) == 1
     forward.num_passes = 0
     one(drafter, view, 3)
     assert forward.num_passes == 3
     # None accepted: only the root is new.
     view.tokens.append(6)
-    assert drafter.num_unread(view) == 0
+    assert drafter.num_uncached_tokens(view) == 0
     forward.num_passes = 0
     one(drafter, view, 3)
     assert forward.num_passes == 3
-    # Several requests share each pass.
+    # Several sequences share each pass.
     other = View([4, 5, 6], id=1)
     one(drafter, other, 1)
     view.tokens.append(7)
@@ -130,107 +132,7 @@ def test_one_pass_a_token_and_one_for_a_prompt() -> None:
     assert forward.num_passes == 3
 
 
-def test_of_a_long_text_the_end_may_do() -> None:
-    decoder, _ = table_decoder(MODEL, length=1024)
-    drafter = ModelDrafter(decoder, vocab_size=V)
-    view = View([(i * i) % V for i in range(700)])
-    drafter.read_only_end(view, 8)
-    assert drafter.num_unread(view) == 8
-    tree = one(drafter, view, 3)
-    assert tree.tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 3))  # it looks back on two tokens
-    assert len(drafter._read[view.id].sequence) == 8
-    for accepted in (tree.tokens[1:3], ()):
-        view.tokens.extend([*accepted, 5])
-        drafter.read_only_end(view, 2)  # too late to leave out more
-        assert drafter.num_unread(view) <= 1
-        tree = one(drafter, view, 3)
-        assert tree.tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 3))
-        assert drafter._read[view.id].sequence.tokens == list(view.tokens[691:-1])
-    view.tokens.extend([1] * 50)
-    drafter.read_only_end(view, 2)
-    assert drafter.num_unread(view) >= 49  # it was asked before, and reads all that came since
-    drafter.read_only_end(other := View(view.tokens[:5], id=1), 8)
-    assert drafter.num_unread(other) == 4  # all of a short one
-
-
-def test_what_is_kept_of_earlier_requests_need_not_be_read() -> None:
-    """Kind: of a conversation the end alone is read, although the model has read nearly all of it before."""
-    decoder, _ = table_decoder(MODEL, length=1024)
-    drafter = ModelDrafter(decoder, vocab_size=V)
-    view = View([(i * i) % V for i in range(200)])
-    one(drafter, view, 1)
-    drafter.forget(view.id)
-    again = View([*view.tokens, 7, 8], id=1)
-    assert drafter.num_unread(again) < 20
-    drafter.read_only_end(again, 30)
-    assert drafter._read[again.id].num_left_out == 0
-    drafter.forget(again.id)
-    longer = View([*view.tokens, *[7] * 100], id=2)
-    drafter.read_only_end(longer, 30)
-    assert drafter._read[longer.id].num_left_out == 269
-    drafter.forget(longer.id)
-    assert decoder.cache.pool.num_used == 0  # what was kept is not held by what was not read
-
-
-def test_a_text_that_becomes_shorter_than_what_was_left_out_is_read_anew() -> None:
-    """Kind: in a draft model's own tokens a text may shrink with the letters that follow."""
-    decoder, _ = table_decoder(MODEL, length=1024)
-    drafter = ModelDrafter(decoder, vocab_size=V)
-    view = View([(i * i) % V for i in range(100)])
-    drafter.read_only_end(view, 1)
-    one(drafter, view, 1)
-    del view.tokens[95:]
-    assert drafter.num_unread(view) <= 94
-    assert one(drafter, view, 2).tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 2))
-
-
-def test_what_was_left_out_leaves_room_in_the_context() -> None:
-    decoder, _ = table_decoder(MODEL, length=64)
-    drafter = ModelDrafter(decoder, vocab_size=V)
-    view = View([i % V for i in range(60)])
-    drafter.read_only_end(view, 10)
-    for _ in range(50):
-        view.tokens.append(3)
-        assert one(drafter, view, 2).num_draft_tokens == 2
-    for _ in range(10):
-        view.tokens.append(3)
-        one(drafter, view, 2)
-    assert one(drafter, view, 2).num_draft_tokens == 0
-
-
-def test_a_prompt_is_read_in_pieces_on_demand() -> None:
-    decoder, forward = table_decoder(MODEL, length=1024)
-    drafter = ModelDrafter(decoder, vocab_size=V)
-    view = View([i % V for i in range(700)])  # longer than a chunk of the decoder
-    for unread in (699, 599, 499):
-        assert drafter.num_unread(view) == unread
-        drafter.read(view, 100)
-    drafter.read(view, 10**6)
-    assert drafter.num_unread(view) == 0
-    forward.num_passes = 0
-    assert one(drafter, view, 3).tokens[1:] == tuple(MODEL.generate(view.tokens, view.params, 3))
-    assert forward.num_passes == 3
-    fresh, _ = table_decoder(MODEL, length=1024)  # and all at once, over all chunks
-    assert one(ModelDrafter(fresh, vocab_size=V), view, 3).tokens[1:] == tuple(
-        MODEL.generate(view.tokens, view.params, 3)
-    )
-
-
-def test_a_prompt_that_was_read_before_is_not_read_again() -> None:
-    """Kind: the target finds a prompt in its cache, the drafter starts from nothing."""
-    decoder, forward = table_decoder(MODEL, length=512)
-    drafter = ModelDrafter(decoder, vocab_size=V)
-    prompt = [i * 7 % V for i in range(200)]
-    first = one(drafter, View(prompt, id=1), 4)
-    drafter.forget(1)
-    forward.num_passes = 0
-    second = View(prompt, id=2)
-    assert one(drafter, second, 4) == first
-    assert forward.num_passes == 1 + 4  # what lies in the last, unfinished block is read again
-    assert len(forward.last_rows) == 1
-
-
-def test_placeholders_beyond_the_table_are_not_read() -> None:
+def test_placeholders_beyond_the_table_are_not_computed() -> None:
     """Kind: ids that stand for something else than text reach the drafter's embedding."""
     decoder, forward = table_decoder(MODEL)
     drafter = ModelDrafter(decoder, vocab_size=V)
@@ -286,10 +188,10 @@ class Broken(TableForward):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_logits_that_are_not_numbers_end_the_drafts_of_one_request(
+def test_logits_that_are_not_numbers_end_the_drafts_of_one_sequence(
     value: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Kind: a drafter that overflows takes the answer down with it."""
+    """Kind: a drafter that overflows takes the completion down with it."""
     healthy, _ = table_decoder(MODEL)
     forward = Broken(MODEL)
     forward.bad_value = value
@@ -301,44 +203,42 @@ def test_logits_that_are_not_numbers_end_the_drafts_of_one_request(
     assert drafter.num_given_up == 1
     assert "model:broken" in drafter.problem
     ill.tokens.append(3)
-    assert drafter.num_unread(ill) == 0
+    assert drafter.num_uncached_tokens(ill) == 0
     forward.num_passes = 0
-    drafter.read(ill, 10)
+    drafter.prefill(ill, 10)
     assert one(drafter, ill, 3).num_draft_tokens == 0
     assert forward.num_passes == 0
     assert one(drafter, View([4, 7], id=3), 3).num_draft_tokens == 0
     assert drafter.num_given_up == 2
     assert len(caplog.records) == 1  # said once
-    for request_id in (1, 2, 3):
-        drafter.forget(request_id)
+    for sequence_id in (1, 2, 3):
+        drafter.end(sequence_id)
     assert decoder.cache.pool.num_used == 0
     assert not drafter._given_up
 
 
-def test_what_a_broken_model_has_read_is_not_found_again() -> None:
+def test_what_a_broken_model_has_computed_is_not_found_again() -> None:
     healthy, _ = table_decoder(MODEL)
     decoder = CachedDecoder(healthy.config, Broken(MODEL), healthy.kernels)
     drafter, view = ModelDrafter(decoder, vocab_size=V), View([*[1, 2] * 50, 7])
     assert one(drafter, view, 3).num_draft_tokens == 0
-    drafter.forget(view.id)
-    sequence = decoder.cache.open(view.tokens)
-    assert len(sequence) == 0
-    sequence.close()
+    drafter.end(view.id)
+    assert decoder.cache.open().reuse(view.tokens) == 0
 
 
-def test_nothing_is_to_be_read_of_a_text_that_is_too_long() -> None:
-    """Kind: one long request among others, and what reading it would take keeps the model from all of them."""
+def test_nothing_is_to_be_prefilled_of_a_text_that_is_too_long() -> None:
+    """Kind: one long sequence among others, and what its prefill would take keeps the model from all of them."""
     decoder, _ = table_decoder(MODEL, length=16)
     drafter = ModelDrafter(decoder, vocab_size=V)
-    assert drafter.num_unread(View([1] * 15)) == 14
-    assert drafter.num_unread(View([1] * 16, id=1)) == 0
-    assert drafter.num_unread(View([1, V, 2], id=2)) == 0  # the model has no such token
+    assert drafter.num_uncached_tokens(View([1] * 15)) == 14
+    assert drafter.num_uncached_tokens(View([1] * 16, id=1)) == 0
+    assert drafter.num_uncached_tokens(View([1, V, 2], id=2)) == 0  # the model has no such token
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("num_branches", [1, 3])
 def test_a_draft_model_with_a_shorter_context_stops_there(temperature: float, num_branches: int) -> None:
-    """Kind: past the drafter's context the answer is cut, or the program ends."""
+    """Kind: past the drafter's context the completion is cut, or the program ends."""
     params = SamplingParams(max_tokens=80, temperature=temperature, seed=1, ignore_eos=True)
     prompt = [i % V for i in range(20)]
     target, _ = table_decoder(MODEL, length=128)
@@ -356,25 +256,3 @@ def test_a_draft_model_with_a_shorter_context_stops_there(temperature: float, nu
     assert output(done) == MODEL.generate(prompt, params, 80)
     assert max(positions) < 32
     assert done.counts.num_draft_tokens > 0
-
-
-def test_a_prefix_that_was_seen_before_is_drafted_for_as_well_as_the_first_time() -> None:
-    """Kind: the cache gives the target its prefix back, and the drafter starts in the middle of nowhere."""
-    target, _ = table_decoder(MODEL, length=512)
-    draft, _ = table_decoder(TableModel(2, V, seed=2, scale=1.2), length=512)
-    engine = make_engine(target, ModelDrafter(draft, vocab_size=V))
-    prompt = [i * 7 % V for i in range(200)]
-    params = SamplingParams(max_tokens=60, temperature=0.7, seed=1, ignore_eos=True)
-    [first], [second] = run(engine, [prompt], params), run(engine, [prompt], params)
-    assert first.counts == second.counts
-    assert first.counts.num_accepted_tokens > 20
-
-
-def test_a_text_whose_end_was_written_anew_is_read_as_it_is_now() -> None:
-    """Kind: a text of another vocabulary, whose last tokens change with what follows, is drafted on as it was."""
-    decoder, _ = table_decoder(MODEL)
-    drafter, view = ModelDrafter(decoder, vocab_size=V), View(list(range(20)))
-    one(drafter, view, 3)
-    view.tokens[-3:] = [30, 31]
-    assert drafter.num_unread(view) == 1
-    assert one(drafter, view, 3).tokens == (31, *MODEL.generate(view.tokens, view.params, 3))

@@ -1,40 +1,25 @@
-import math
-from collections.abc import Callable, Sequence
+"""Drafters from outside: objects that users bring, and those that installed packages offer by name."""
+
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.drafting import View, budgets, unspeculated
+from helpers.drafting import Echo, View, budgets
 from helpers.engines import native_kernels, tiny_file, tiny_tokenizer
 
-from foredraft.drafters import Drafter, DraftOptions, make_drafter, make_drafters
-from foredraft.drafters.base import CostlyDrafter, LateReader, Outcome, RequestView
-from foredraft.drafters.lookup import LookupDrafter
-from foredraft.drafters.plugin import guarded
-from foredraft.errors import DrafterError, ForedraftError, OptionError
-from foredraft.tree import Budget, DraftTree
+from foredraft.config import DraftConfig
+from foredraft.drafters import DraftContext, Drafter, DrafterSpec, make_drafter, make_drafters
+from foredraft.drafters.plugin import as_drafter
+from foredraft.drafters.supervised import SupervisedDrafter
+from foredraft.errors import ForedraftError, OptionError
 
-OPTIONS = DraftOptions(tiny_tokenizer(), native_kernels(1))
 VOCAB_SIZE = tiny_tokenizer().vocab_size
+CONTEXT = DraftContext(tokenizer=tiny_tokenizer(), vocab_size=VOCAB_SIZE, kernels=native_kernels(1))
 
 
-class Echo:
-    """Proposes the last token again."""
-
-    name = "echo"
-    free = True
-
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
-        trees = []
-        for request, budget in zip(requests, budgets, strict=True):
-            last = request.tokens[-1]
-            trees.append(DraftTree.chain(last, (last,)[: budget.num_tokens]))
-        return trees
-
-    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        pass
-
-    def forget(self, request_id: int) -> None:
-        pass
+def made(*asked: object) -> list[Drafter]:
+    return make_drafters(DraftConfig(drafters=asked), CONTEXT)
 
 
 # --- objects --------------------------------------------------------------------------------------------------------
@@ -42,152 +27,95 @@ class Echo:
 
 def test_an_object_drafts_alone_and_among_others() -> None:
     echo = Echo()
-    drafter, _ = make_drafter([echo], OPTIONS)
-    assert drafter.propose([View([1, 2])], budgets(3))[0].tokens == (2, 2)
-    assert [d.name for d in make_drafters(["lookup", echo, "auto", echo], OPTIONS)[:2]] == ["lookup", "echo"]
-    assert make_drafter([echo, "lookup"], OPTIONS)[0].name == "echo,lookup"
+    [drafter] = made(echo)
+    assert drafter.propose([View([1, 2])], budgets(1))[0].tokens == (2, 2)
+    assert [d.name for d in made("lookup", echo, "auto", echo)[:2]] == ["lookup", "echo"]
+    assert make_drafter(DraftConfig(drafters=(echo, "lookup")), CONTEXT)[0].names == ("echo", "lookup")
 
 
-def test_two_of_one_name_are_refused() -> None:
-    lookalike = LookupDrafter()
-    for asked in (["lookup", lookalike], [Echo(), Echo()]):
-        with pytest.raises(OptionError, match="two drafters are called"):
-            make_drafters(asked, OPTIONS)
+def with_spec(spec: object) -> Echo:
+    echo = Echo()
+    echo.spec = spec  # type: ignore[assignment]
+    return echo
 
 
-def missing(attribute: str, value: object = None) -> object:
-    fields = {**vars(Echo), attribute: value}
-    return type("Broken", (), fields)()
+class NoSpec(Drafter):
+    propose = Echo.propose
+
+
+class NoBase:
+    spec = DrafterSpec(name="no base")
+    propose = Echo.propose
 
 
 @pytest.mark.parametrize(
     ("drafter", "parts"),
     [
         (Echo, ["Echo is a class", "Echo(...)"]),
-        (5, ["int", "name"]),
-        (None, ["NoneType", "name"]),
-        (missing("name"), ["Broken", "`name`"]),
-        (missing("name", "a,b"), ["Broken", "without commas"]),
-        (missing("free"), ["Broken", "`free`"]),
-        (missing("free", 1), ["Broken", "`free`"]),
-        (missing("propose"), ["Broken", "`propose`", "docs/drafters.md"]),
-        (missing("observe", "text"), ["Broken", "`observe`"]),
-        (missing("forget"), ["Broken", "`forget`"]),
-        (missing("free", False), ["Broken", "`num_unread`", "free = False"]),
+        (5, ["int", "subclass of foredraft.drafters.Drafter", "docs/adding-a-drafter.md"]),
+        (None, ["NoneType", "subclass"]),
+        (NoBase(), ["NoBase", "subclass of foredraft.drafters.Drafter"]),
+        (NoSpec(), ["NoSpec", "`spec`", "DrafterSpec(name=...)"]),
+        (with_spec("echo"), ["Echo", "`spec`"]),
+        (with_spec(DrafterSpec(name="")), ["Echo", "`name`", "''"]),
+        (with_spec(DrafterSpec(name=" ")), ["Echo", "`name`"]),
+        (with_spec(DrafterSpec(name="a\nb")), ["Echo", "`name`", "one line"]),
+        (with_spec(DrafterSpec(name=5)), ["Echo", "`name`", "5"]),  # type: ignore[arg-type]
+        (with_spec(DrafterSpec(name="a", model_free=1)), ["Echo", "`model_free`", "True or False"]),  # type: ignore[arg-type]
+        (with_spec(DrafterSpec(name="a", can_begin_late="no")), ["`can_begin_late`", "'no'"]),  # type: ignore[arg-type]
+        (with_spec(DrafterSpec(name="a", layers=(1, -1))), ["`layers`", "(1, -1)"]),
+        (with_spec(DrafterSpec(name="a", layers=3)), ["`layers`", "3"]),  # type: ignore[arg-type]
+        (with_spec(DrafterSpec(name="a", identity=None)), ["`identity`", "None"]),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_drafter(drafter: object, parts: list[str]) -> None:
     with pytest.raises(OptionError) as caught:
-        make_drafters([drafter], OPTIONS)  # type: ignore[list-item]
+        as_drafter(drafter)
     assert "\n" not in str(caught.value)
     for part in parts:
         assert part in str(caught.value)
 
 
-# --- behaviour ------------------------------------------------------------------------------------------------------
+def test_a_drafter_that_lacks_something_is_refused_where_it_is_asked_for() -> None:
+    for drafter in (NoSpec(), NoBase(), Echo):
+        with pytest.raises(OptionError, match=r"needs a `spec`|must be of a subclass|is a class"):
+            made(drafter)
 
 
-def proposing(propose: Callable[..., object]) -> Drafter:
-    return guarded(missing("propose", lambda self, requests, budgets: propose(requests, budgets)), VOCAB_SIZE)
+def test_what_objects_propose_is_checked_and_what_ours_do_is_not() -> None:
+    ours, theirs = made("lookup", Echo())
+    assert isinstance(ours, SupervisedDrafter)
+    assert isinstance(theirs, SupervisedDrafter)
+    assert (ours._vocab_size, theirs._vocab_size) == (None, VOCAB_SIZE)
 
 
-@pytest.mark.parametrize(
-    ("propose", "parts"),
-    [
-        (lambda r, b: 1 / 0, ["failed in `propose`", "ZeroDivisionError", "division by zero"]),
-        (lambda r, b: None, ["None", "list of 2 trees"]),
-        (lambda r, b: [DraftTree.chain(2)], ["list of 2 trees"]),
-        (lambda r, b: [DraftTree.chain(2), (4, 5)], ["(4, 5)", "DraftTree"]),
-        (lambda r, b: [DraftTree.chain(2), DraftTree.chain(9)], ["root 9", "last token is 4"]),
-        (lambda r, b: [DraftTree.chain(2, (1, 2, 3)), DraftTree.chain(4)], ["3 tokens", "2 were asked"]),
-        (lambda r, b: [DraftTree.chain(2, (-1,)), DraftTree.chain(4)], ["token -1", f"vocabulary of {VOCAB_SIZE}"]),
-        (lambda r, b: [DraftTree.chain(2, (VOCAB_SIZE,)), DraftTree.chain(4)], [f"token {VOCAB_SIZE}", "vocabulary"]),
-        (lambda r, b: [DraftTree.chain(2, ("a",)), DraftTree.chain(4)], ["token 'a'", "no int"]),
-        (lambda r, b: [DraftTree.chain(2, (1,), (math.nan,)), DraftTree.chain(4)], ["confidence nan", "from 0 to 1"]),
-        (lambda r, b: [DraftTree.chain(2, (1,), (1.5,)), DraftTree.chain(4)], ["confidence 1.5", "from 0 to 1"]),
-        (lambda r, b: [DraftTree((2, 3), (-1, 1)), None], ["failed in `propose`", "ValueError"]),
-    ],
-)
-def test_what_no_drafter_may_propose(propose: Callable[..., object], parts: list[str]) -> None:
-    with pytest.raises(DrafterError) as caught:
-        proposing(propose).propose([View([1, 2]), View([3, 4], id=1)], budgets(2, 2))
-    assert "\n" not in str(caught.value)
-    for part in ("'echo'", *parts):
-        assert part in str(caught.value)
-
-
-def test_failures_of_the_other_methods() -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("line one\nline two")
-
-    view = View([1, 2])
-    with pytest.raises(DrafterError, match="failed in `observe`: RuntimeError: line one line two"):
-        guarded(missing("observe", fail), VOCAB_SIZE).observe([view], unspeculated([view]))
-    with pytest.raises(DrafterError, match="failed in `forget`"):
-        guarded(missing("forget", fail), VOCAB_SIZE).forget(0)
-
-
-def costly(**methods: Callable[..., object]) -> CostlyDrafter:
-    fields = {
-        **vars(Echo),
-        "free": False,
-        "num_unread": lambda self, request: len(request.tokens),
-        "time_step": lambda self, *, num_tokens, context: 0.5 * num_tokens + context,
-    }
-    return guarded(type("Costly", (), fields | methods)(), VOCAB_SIZE)  # type: ignore[return-value]
-
-
-def test_a_costly_drafter_keeps_its_methods() -> None:
-    drafter = costly()
-    assert not drafter.free
-    assert drafter.num_unread(View([1, 2])) == 2
-    assert drafter.time_step(num_tokens=2, context=1) == 2.0
-
-
-def test_one_that_need_not_read_all_may_say_so() -> None:
-    """Kind: a method that the documentation speaks of is never called."""
-    asked: list[int] = []
-    drafter = costly(read_only_end=lambda self, request, num_tokens: asked.append(num_tokens))
-    assert isinstance(drafter, LateReader)
-    drafter.read_only_end(View([1, 2]), 7)
-    assert asked == [7]
-    assert not isinstance(costly(), LateReader)
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("no")
-
-    with pytest.raises(DrafterError, match="failed in `read_only_end`"):
-        costly(read_only_end=fail).read_only_end(View([1, 2]), 7)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("value", [-1, 1.5, None])
-def test_what_cannot_be_unread(value: object) -> None:
-    with pytest.raises(DrafterError, match=f"returned {value} from `num_unread`"):
-        costly(num_unread=lambda self, request: value).num_unread(View([1, 2]))
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, None])
-def test_what_no_step_takes(value: object) -> None:
-    """Kind: a calibration that cannot be used comes up as a fault of ours."""
-    with pytest.raises(DrafterError, match=f"returned {value} from `time_step`"):
-        costly(time_step=lambda self, *, num_tokens, context: value).time_step(num_tokens=1, context=0)
+def test_what_a_drafter_says_of_itself_is_passed_on() -> None:
+    """Kind: a plugin is told of every round although it asked not to be."""
+    spec = DrafterSpec(name="told", observes_skipped_rounds=False, identity="one", needs_prompt_features=True)
+    [drafter] = made(with_spec(spec))
+    assert drafter.spec == spec
+    [drafter] = make_drafters(
+        DraftConfig(drafters=(with_spec(replace(spec, model_free=False)),), min_survival=0.5), CONTEXT
+    )
+    assert drafter.spec == replace(spec, model_free=False)
 
 
 # --- by name --------------------------------------------------------------------------------------------------------
 
 MODULE = """
 from foredraft.errors import OptionError
+from foredraft.drafters import DrafterSpec
 from foredraft.drafters.lookup import LookupDrafter
 
 class Named(LookupDrafter):
     def __init__(self, name):
         super().__init__()
-        self.name = name
+        self.spec = DrafterSpec(name=name)
 
-def make(options): return Named(f"mine-{options.target.vocab_size}")
-def fails(options): raise RuntimeError("no luck")
-def refuses(options): raise OptionError("set MY_DRAFTER first")
-def wrong(options): return 5
+def make(context): return Named(f"mine-{context.tokenizer.vocab_size}-{context.config.num_draft_tokens}")
+def fails(context): raise RuntimeError("no luck")
+def refuses(context): raise OptionError("set MY_DRAFTER first")
+def wrong(context): return 5
 value = 7
 """
 
@@ -210,16 +138,18 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
 def test_a_drafter_of_an_installed_package(install: Callable[..., None]) -> None:
     install(mine="my_drafters:make")
-    [drafter] = make_drafters(["mine"], OPTIONS)
-    assert drafter.name == f"mine-{VOCAB_SIZE}"
+    [drafter] = make_drafters(DraftConfig(drafters=("mine",), num_draft_tokens=3), CONTEXT)
+    assert drafter.name == f"mine-{VOCAB_SIZE}-3"
     assert drafter.propose([View([1, 2, 3, 1, 2])], budgets(1))[0].tokens == (2, 3)
+    assert isinstance(drafter, SupervisedDrafter)
+    assert drafter._vocab_size == VOCAB_SIZE
     with pytest.raises(OptionError, match=r"unknown draft .nimm.: .*lookup.*mine"):
-        make_drafters(["nimm"], OPTIONS)
+        made("nimm")
 
 
 def test_our_own_names_stay_ours(install: Callable[..., None]) -> None:
     install(lookup="my_drafters:fails")
-    assert isinstance(make_drafters(["lookup"], OPTIONS)[0], LookupDrafter)
+    assert made("lookup")[0].name == "lookup"
 
 
 @pytest.mark.parametrize(
@@ -230,13 +160,13 @@ def test_our_own_names_stay_ours(install: Callable[..., None]) -> None:
         ("my_drafters:absent", ["'mine'", "absent"]),
         ("no_such_module_anywhere:make", ["'mine'", "no_such_module_anywhere"]),
         ("my_drafters:value", ["my_drafters:value", "no function"]),
-        ("my_drafters:wrong", ["int", "name"]),
+        ("my_drafters:wrong", ["int", "subclass"]),
     ],
 )
 def test_packages_that_fail(install: Callable[..., None], value: str, parts: list[str]) -> None:
     install(mine=value)
     with pytest.raises(OptionError) as caught:
-        make_drafters(["mine"], OPTIONS)
+        made("mine")
     assert "\n" not in str(caught.value)
     for part in parts:
         assert part in str(caught.value)
@@ -246,23 +176,11 @@ def test_two_packages_with_one_name(install: Callable[..., None]) -> None:
     install("one", mine="one:make")
     install("two", mine="two:make")
     with pytest.raises(OptionError, match="one:make and two:make"):
-        make_drafters(["mine"], OPTIONS)
+        made("mine")
 
 
 def test_a_model_in_a_folder_is_no_plugin(install: Callable[..., None]) -> None:
     install(mine="my_drafters:make")
     with pytest.raises(ForedraftError):
-        make_drafters(["./mine"], OPTIONS)
-    assert make_drafters([str(tiny_file())], OPTIONS)[0].name.startswith("model:")
-
-
-def test_what_a_drafter_says_of_itself_is_passed_on() -> None:
-    """Kind: a plugin is told of every round although it asked not to be."""
-
-    class Dozing(Echo):
-        dozes, identity = True, "one"
-
-    wrapped = guarded(Dozing(), VOCAB_SIZE)
-    assert (wrapped.dozes, wrapped.identity) == (True, "one")  # type: ignore[attr-defined]
-    plain = guarded(Echo(), VOCAB_SIZE)
-    assert (plain.dozes, plain.identity) == (False, "")  # type: ignore[attr-defined]
+        made("./mine")
+    assert made(str(tiny_file()))[0].name.startswith("model:")

@@ -3,7 +3,7 @@ import pytest
 from helpers.drafting import View, budgets
 from helpers.engines import tiny_tokenizer
 
-from foredraft.drafters.prediction import MOST_CONFIDENT, PredictionDrafter
+from foredraft.drafters.prediction import PredictionDrafter
 from foredraft.errors import OptionError
 from foredraft.sampling import SamplingParams
 from foredraft.tree import DraftTree
@@ -11,9 +11,9 @@ from foredraft.tree import DraftTree
 PROMPT = [1, 2, 3]
 
 
-def view(prediction: str | None, answer: str = "", request_id: int = 0) -> View:
+def view(prediction: str | None, answer: str = "", sequence_id: int = 0) -> View:
     tokens = [*PROMPT, *tiny_tokenizer().encode(answer)]
-    return View(tokens, request_id, len(PROMPT), SamplingParams(seed=0, prediction=prediction))
+    return View(tokens, sequence_id, len(PROMPT), SamplingParams(seed=0, prediction=prediction))
 
 
 def continuations(tree: DraftTree) -> list[str]:
@@ -23,9 +23,9 @@ def continuations(tree: DraftTree) -> list[str]:
 
 
 def draft(prediction: str, answer: str, budget: int = 8) -> list[str]:
-    drafter, request = PredictionDrafter(tiny_tokenizer()), view(prediction, answer)
-    [tree] = drafter.propose([request], budgets(budget))
-    assert tree.tokens[0] == request.tokens[-1]
+    drafter, sequence = PredictionDrafter(tiny_tokenizer()), view(prediction, answer)
+    [tree] = drafter.propose([sequence], budgets(budget))
+    assert tree.tokens[0] == sequence.tokens[-1]
     assert tree.num_draft_tokens <= budget
     return continuations(tree)
 
@@ -74,15 +74,15 @@ def test_it_is_surer_the_longer_it_was_right() -> None:
         for number in range(2)
     ]
     assert list(confidence[0][1:]) == sorted(confidence[0][1:])
-    assert confidence[0][1] < confidence[1][1] <= MOST_CONFIDENT
+    assert confidence[0][1] < confidence[1][1] == 0.98
 
 
-def test_nothing_without_a_prediction_and_none_of_another_request() -> None:
+def test_nothing_without_a_prediction_and_none_of_another_sequence() -> None:
     drafter = PredictionDrafter(tiny_tokenizer())
     trees = drafter.propose([view("abc", "", 1), view(None, "ab", 2), view("abc", "", 3)], budgets(2, 2, 0))
     assert [tree.num_draft_tokens for tree in trees] == [2, 0, 0]
-    drafter.forget(1)
-    drafter.forget(7)
+    drafter.end(1)
+    drafter.end(7)
     [tree] = drafter.propose([view("xyz", "", 1)], budgets(2))
     assert continuations(tree) == ["xy"]
 
@@ -96,14 +96,14 @@ def test_an_answer_that_was_not_asked_about_in_between() -> None:
         cut = int(random.integers(100))
         answer = answer[:cut] + "Q" * int(random.integers(3)) + answer[cut + int(random.integers(5)) :]
         often, once = PredictionDrafter(tiny_tokenizer()), PredictionDrafter(tiny_tokenizer())
-        request = view(prediction)
+        sequence = view(prediction)
         tokens = tiny_tokenizer().encode(answer)
         while tokens:
-            often.propose([request], budgets(4))
+            often.propose([sequence], budgets(4))
             step = int(random.integers(1, 6))
-            request.tokens.extend(tokens[:step])
+            sequence.tokens.extend(tokens[:step])
             tokens = tokens[step:]
-        assert often.propose([request], budgets(9)) == once.propose([request], budgets(9))
+        assert often.propose([sequence], budgets(9)) == once.propose([sequence], budgets(9))
 
 
 def test_a_prediction_that_is_no_text_is_refused() -> None:

@@ -134,7 +134,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_a_row_without_numbers_nothing_is_drafted() -> None:
-    """Kind: a broken row behind one request's rejected token fails the next round of all."""
+    """Kind: a broken row behind one sequence's rejected token fails the next round of all."""
     drafter, view = RecycleDrafter(), View([1, 2, 3])
     drafter.observe([view], [Outcome(DraftTree.chain(2), (), np.full((1, 9), np.nan, np.float32))])
     [tree] = drafter.propose([View([1, 2])], budgets(4))

@@ -10,9 +10,11 @@ from helpers.engines import make_engine, native_kernels, result, run, table_deco
 from helpers.engines import tiny_tokenizer as tokenizer
 
 from foredraft import LLM, SamplingParams
-from foredraft.drafters import DraftOptions, make_drafters, skip
+from foredraft.config import DraftConfig
+from foredraft.drafters import DraftContext, Drafter, load_model, make_drafters, skip
 from foredraft.drafters.model import ModelDrafter
 from foredraft.drafters.skip import SAMPLE, choose_layers, parse_layers
+from foredraft.drafters.supervised import SupervisedDrafter
 from foredraft.errors import OptionError
 from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.models.load import load_decoder
@@ -20,9 +22,17 @@ from foredraft.testing import TableModel
 
 
 def drafter_of(decoder: CachedDecoder, name: str = "skip", *, vocab_size: int | None = None) -> ModelDrafter:
-    [drafter] = make_drafters([name], DraftOptions(tokenizer(), decoder.kernels, vocab_size, decoder=decoder))
-    assert isinstance(drafter, ModelDrafter)
-    return drafter
+    context = DraftContext(
+        tokenizer=tokenizer(), vocab_size=tokenizer().vocab_size, kernels=decoder.kernels, decoder=decoder
+    )
+    [drafter] = make_drafters(DraftConfig(drafters=(name,), vocab_size=vocab_size), context)
+    return model_of(drafter)
+
+
+def model_of(drafter: Drafter) -> ModelDrafter:
+    assert isinstance(drafter, SupervisedDrafter)
+    assert isinstance(drafter._drafter, ModelDrafter)
+    return drafter._drafter
 
 
 def deep_decoder(seed: int = 0) -> CachedDecoder:
@@ -67,14 +77,14 @@ def test_unimportant_layers_are_found() -> None:
 def test_leaving_layers_out_changes_nothing(name: str, temperature: float) -> None:
     prompts = [[1, 2, 3], list(range(40))]
     params = [SamplingParams(max_tokens=30, temperature=temperature, seed=i, ignore_eos=True) for i in range(2)]
-    plain = [result(request) for request in run(make_engine(deep_decoder()), prompts, params)]
+    plain = [result(sequence) for sequence in run(make_engine(deep_decoder()), prompts, params)]
     decoder = deep_decoder()
     drafter = drafter_of(decoder, name)
     assert drafter.name == "skip"
-    assert not drafter.free
+    assert not drafter.model_free
     done = run(make_engine(decoder, drafter), prompts, params)
-    assert [result(request) for request in done] == plain
-    assert all(request.counts.num_draft_tokens > 0 for request in done)
+    assert [result(sequence) for sequence in done] == plain
+    assert all(sequence.counts.num_draft_tokens > 0 for sequence in done)
     assert decoder.cache.pool.num_used == 0
 
 
@@ -107,16 +117,19 @@ def test_targets_without_layers_to_spare() -> None:
     ]:
         with pytest.raises(OptionError, match=problem):
             drafter_of(decoder)
+    context = DraftContext(tokenizer=tokenizer(), vocab_size=9, kernels=native_kernels())
     with pytest.raises(OptionError, match="a model of ours"):
-        make_drafters(["skip"], DraftOptions(tokenizer(), native_kernels()))
+        make_drafters(DraftConfig(drafters=("skip",)), context)
 
 
-def test_a_target_that_drafts_for_itself_is_loaded_once() -> None:
+def test_a_target_that_drafts_for_itself_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kind: the same file given as model and as draft is in memory twice."""
     decoder = tiny_decoder()
+    monkeypatch.setattr(load_model, "load_decoder", lambda *_, **__: pytest.fail("loaded again"))
     assert decoder.source is not None
     drafter = drafter_of(decoder, str(decoder.source.path))
-    assert drafter._decoder is decoder
+    assert drafter._decoder.config == decoder.config
+    assert drafter._decoder.cache is not decoder.cache  # whose blocks are for its sequences alone
     params = SamplingParams(max_tokens=500, ignore_eos=True)
     [done] = run(make_engine(decoder, drafter, num_draft_tokens=3), [[1, 2, 3]], params)
     assert done.counts.num_accepted_tokens == done.counts.num_draft_tokens > 150

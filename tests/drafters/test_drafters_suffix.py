@@ -129,32 +129,32 @@ def test_a_draft_has_the_likeliest_nodes() -> None:
 # --- texts of others ------------------------------------------------------------------------------------------------
 
 
-def test_texts_of_requests_that_ended_serve_others() -> None:
+def test_texts_of_sequences_that_ended_serve_others() -> None:
     drafter = SuffixDrafter(SharedTexts())
     one, two = View([1, 2, 3, 4, 5], id=1), View([9, 2, 3], id=2)
     assert [tree.num_draft_tokens for tree in drafter.propose([one, two], budgets(3, 3))] == [0, 0]  # not ended yet
     one.tokens.append(6)
     drafter.observe([one], unspeculated([one]))
-    drafter.forget(1)
+    drafter.end(1)
     [tree] = drafter.propose([two], budgets(5))
     assert tree.tokens == (3, 4, 5, 6)  # up to the end of the other text, and no further
 
 
-def test_requests_do_not_share_unless_asked_to() -> None:
-    """Kind: the text of one request drafts for another that has nothing to do with it."""
+def test_sequences_do_not_share_unless_asked_to() -> None:
+    """Kind: the text of one sequence drafts for another that has nothing to do with it."""
     drafter = SuffixDrafter()
     one, two = View([1, 2, 3, 1, 2], id=1), View([4, 1, 2], id=2)
     assert [tree.num_draft_tokens for tree in drafter.propose([one, two], budgets(3, 3))] == [3, 0]
-    drafter.forget(1)
-    drafter.forget(1)
+    drafter.end(1)
+    drafter.end(1)
     assert drafter.propose([View([9, 1, 2], id=3)], budgets(3))[0].num_draft_tokens == 0
 
 
-def test_a_request_that_was_only_watched_is_kept_too() -> None:
+def test_a_sequence_that_was_only_watched_is_kept_too() -> None:
     drafter = SuffixDrafter(SharedTexts())
     view = View([1, 2, 3, 4])
     drafter.observe([view], unspeculated([view]))
-    drafter.forget(view.id)
+    drafter.end(view.id)
     assert drafter.propose([View([7, 1, 2], id=1)], budgets(2))[0].tokens == (2, 3, 4)
 
 
@@ -208,7 +208,7 @@ def test_a_file_keeps_texts_from_one_start_to_the_next(tmp_path: Path) -> None:
     drafter = remembering(path)
     for number, tokens in enumerate(([1, 2, 3, 4, 5], [6, 7, 8])):
         drafter.observe([View(tokens, id=number)], [])
-        drafter.forget(number)
+        drafter.end(number)
     del drafter
     gc.collect()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -261,7 +261,7 @@ def test_what_is_no_file_is_refused_and_a_link_stays_one(tmp_path: Path) -> None
     link.symlink_to("file")
     drafter = remembering(link)
     drafter.observe([View([1, 2, 3], id=0)], [])
-    drafter.forget(0)
+    drafter.end(0)
     del drafter
     gc.collect()
     assert link.is_symlink()

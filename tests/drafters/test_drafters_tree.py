@@ -16,7 +16,7 @@ from foredraft.testing import TableModel
 from foredraft.tree import Budget, DraftTree
 
 V = 40
-MODEL = TableModel(2, V, seed=2)
+MODEL = TableModel(1000, V, seed=2)  # all of the text counts, so nothing in the cache may be wrong
 
 
 def survivals(tree: DraftTree) -> list[float]:
@@ -65,13 +65,13 @@ def test_children_are_the_first_choices_under_the_noise(seed: int) -> None:
     random = np.random.default_rng(seed)
     decoder, _ = table_decoder(MODEL)
     params = SamplingParams(seed=seed, temperature=float(random.choice([0.3, 1.0])), top_k=int(random.choice([0, 5])))
-    view = View([1, 2, 3], params=params, choice=int(random.integers(3)))
+    view = View([1, 2, 3], params=params, sample_index=int(random.integers(3)))
     [tree] = ModelDrafter(decoder, vocab_size=V, num_branches=3).propose([view], [Budget(12)])
     assert tree.num_draft_tokens == 12
     assert not tree.is_chain
     for node in range(tree.num_nodes):
         tokens = [*view.tokens, *(tree.tokens[above] for above in tree.path(node))]
-        noise = Noise(seed, view.choice, len(tokens))
+        noise = Noise(seed, view.sample_index, len(tokens))
         expected = top_perturbed(MODEL.logits(tokens), params, noise, 3)
         children = [tree.tokens[child] for child in tree.children(node)]
         assert children == list(expected[: len(children)])
@@ -93,11 +93,11 @@ def test_one_pass_a_level() -> None:
     # What is accepted of a tree is not run again, though it lay elsewhere in the cache.
     deepest = max(range(tree.num_nodes), key=lambda node: (tree.depths[node], node))
     view.tokens.extend([*(tree.tokens[above] for above in tree.path(deepest)), 9])
-    assert drafter.num_unread(view) <= 1
+    assert drafter.num_uncached_tokens(view) <= 1
 
 
 def test_a_tree_ends_where_it_does_not_pay() -> None:
-    decoder, forward = table_decoder(TableModel(2, V, seed=2, scale=3.0))
+    decoder, forward = table_decoder(TableModel(1000, V, seed=2, scale=3.0))
     drafter = ModelDrafter(decoder, vocab_size=V, num_branches=3)
     view = View([1, 2])
     [whole] = drafter.propose([view], [Budget(32)])
@@ -132,15 +132,15 @@ def test_trees_change_nothing(temperature: float, num_branches: int) -> None:
     """And a drafter that is the target is always right, over many rounds (its cache never falls behind)."""
     prompts = [[1, 2, 3], list(range(40)), [5] * 20]
     params = [SamplingParams(max_tokens=60, temperature=temperature, seed=i, ignore_eos=True) for i in range(3)]
-    plain = [result(request) for request in run(make_engine(tiny_decoder(seed=1)), prompts, params)]
+    plain = [result(sequence) for sequence in run(make_engine(tiny_decoder(seed=1)), prompts, params)]
     for seed in (1, 2):
         drafter = ModelDrafter(
             tiny_decoder(seed=seed), vocab_size=tiny_tokenizer().vocab_size, num_branches=num_branches
         )
         done = run(make_engine(tiny_decoder(seed=1), drafter, num_draft_tokens=6), prompts, params)
-        assert [result(request) for request in done] == plain
+        assert [result(sequence) for sequence in done] == plain
         if seed == 1 and num_branches == 1:
-            for request in done:
-                assert request.counts.num_accepted_tokens == request.counts.num_draft_tokens
+            for sequence in done:
+                assert sequence.counts.num_accepted_tokens == sequence.counts.num_draft_tokens
         if seed == 1:
-            assert all(request.counts.num_accepted_tokens >= request.counts.num_rounds - 1 for request in done)
+            assert all(sequence.counts.num_accepted_tokens >= sequence.counts.num_rounds - 1 for sequence in done)

@@ -28,15 +28,15 @@ class Course:
         total = weights_V.sum()
         return self._decide({token: float(weight / total) for token, weight in enumerate(weights_V)})
 
-    def _decide(self, shares: dict[int, float]) -> int:
-        possible = [choice for choice, share in shares.items() if share > 0]
+    def _decide(self, chances: dict[int, float]) -> int:
+        possible = [decision for decision, chance in chances.items() if chance > 0]
         if self._step == len(self.decisions):
             self.open += [[*self.decisions, other] for other in possible[1:]]
             self.decisions = [*self.decisions, possible[0]]
-        choice = self.decisions[self._step]
+        decision = self.decisions[self._step]
         self._step += 1
-        self.probability *= shares[choice]
-        return choice
+        self.probability *= chances[decision]
+        return decision
 
 
 def courses(run: Callable[[Course], T]) -> Iterator[tuple[T, float]]:

@@ -5,17 +5,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foredraft.drafters.base import Drafter
-from foredraft.drafters.first import FirstDrafter
+from foredraft.drafters.fallback import FallbackDrafter
 from foredraft.drafters.grammar import GrammarDrafter
 from foredraft.drafters.jacobi import JacobiDrafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.merge import MergeDrafter
+from foredraft.drafters.min_survival import MinSurvivalDrafter
 from foredraft.drafters.model import ModelDrafter
 from foredraft.drafters.none import NoDrafter
-from foredraft.drafters.plugin import guarded
 from foredraft.drafters.prediction import PredictionDrafter
 from foredraft.drafters.recycle import RecycleDrafter
 from foredraft.drafters.suffix import SharedTexts, SuffixDrafter
+from foredraft.drafters.supervised import SupervisedDrafter
 from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.models.load import load_part
 from foredraft.testing import TableModel
@@ -48,8 +49,8 @@ class Case:
     """One way of drafting.
 
     make: a new drafter for a target.
-    by_text_alone: what it proposes follows from the tokens of the request and nothing else, so that a drafter which
-    sees a request for the first time proposes the same. Others must only do the same in the same circumstances.
+    by_text_alone: what it proposes follows from the tokens of the sequence and nothing else, so that a drafter which
+    sees a sequence for the first time proposes the same. Others must only do the same in the same circumstances.
     params: fields of SamplingParams without which it has nothing to propose.
     """
 
@@ -70,7 +71,7 @@ def _model_tree(world: World) -> Drafter:
     return ModelDrafter(world.decoder(), vocab_size=VOCAB_SIZE, num_branches=3, name="model:tree")
 
 
-def _translated(world: World) -> Drafter:
+def _cross_vocabulary(world: World) -> Drafter:
     """Every second token has the id of the one before it, and the other way round."""
     order = [token ^ 1 if token < VOCAB_SIZE // 2 * 2 else token for token in range(VOCAB_SIZE)]
     return translated(world.decoder(), tiny_tokenizer(), order)
@@ -97,23 +98,25 @@ CASES: dict[str, Case] = {
     "recycle": Case(lambda world: RecycleDrafter(), by_text_alone=False),
     "prediction": Case(_prediction, by_text_alone=True, params=PREDICTION),
     "grammar": Case(
-        lambda world: FirstDrafter([GrammarDrafter(), SuffixDrafter()]),
+        lambda world: FallbackDrafter([GrammarDrafter(), SuffixDrafter()]),
         by_text_alone=True,
         params={"regex": "(and then [a-z] the quick brown fox){9}"},
     ),
     "model": Case(_model, by_text_alone=True),
     "model-other": Case(_other_model, by_text_alone=True),
     "model-tree": Case(_model_tree, by_text_alone=True),
-    "translated": Case(_translated, by_text_alone=True),
+    "cross-vocabulary": Case(_cross_vocabulary, by_text_alone=True),
     "skip": Case(_skip, by_text_alone=True),
     "jacobi": Case(lambda world: JacobiDrafter(world.decoder().kernels), by_text_alone=False),
-    "first": Case(lambda world: FirstDrafter([SuffixDrafter(), _other_model(world)]), by_text_alone=True),
+    "fallback": Case(lambda world: FallbackDrafter([SuffixDrafter(), _other_model(world)]), by_text_alone=True),
     "merge": Case(
         lambda world: MergeDrafter([_prediction(world), SuffixDrafter(SharedTexts()), RecycleDrafter()]),
         by_text_alone=False,
         params=PREDICTION,
     ),
     "merge-model": Case(lambda world: MergeDrafter([SuffixDrafter(), _model(world)]), by_text_alone=True),
-    "plugin": Case(lambda world: guarded(LookupDrafter(), VOCAB_SIZE), by_text_alone=True),
+    "min-survival": Case(lambda world: MinSurvivalDrafter(_model(world), 0.2), by_text_alone=True),
+    "supervised": Case(lambda world: SupervisedDrafter(LookupDrafter(), vocab_size=VOCAB_SIZE), by_text_alone=True),
+    "supervised-model": Case(lambda world: SupervisedDrafter(_model_tree(world)), by_text_alone=True),
 }
 """To add a way of drafting to the contract suite, add it here."""

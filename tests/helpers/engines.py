@@ -3,16 +3,18 @@
 import atexit
 import functools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Several
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from foredraft.accept import COUPLED, AcceptanceRule
-from foredraft.drafters.base import Drafter, Outcome
+from foredraft.drafters.base import Drafter, Outcome, PromptFeatures, SequenceView
+from foredraft.drafters.delegating import DelegatingDrafter
 from foredraft.drafters.none import NoDrafter
-from foredraft.engine import Engine, Request
+from foredraft.engine import Completion, Engine, Output, Submission, completion_of
 from foredraft.kernels.batch import BLOCK_POSITIONS, Batch
 from foredraft.kernels.native import NativeKernels
 from foredraft.kernels.operations import Floats, Storage
@@ -21,12 +23,13 @@ from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.models.load import load_decoder
 from foredraft.models.source import open_model
 from foredraft.planner import FixedPlanner
-from foredraft.round import RoundRequest
 from foredraft.sampling import SamplingParams
+from foredraft.sequence import Sequence, Status
+from foredraft.target import ModelTarget
 from foredraft.testing import TableModel
 from foredraft.text import Tokenizer, load_tokenizer
+from foredraft.trace import Sink
 from foredraft.tree import Budget, DraftTree
-from foredraft.verify import Verifier
 from helpers.tiny import TinyModel
 
 VOCAB_SIZE = 275
@@ -78,19 +81,24 @@ class TableForward:
 
     Keys hold token ids and values hold positions. What a row sees is read back from the slots it is told to look in,
     so a slot that was moved wrongly, reused or never written changes the logits or fails at once.
-    before: called before each pass. last_rows: the tokens that the last pass ran.
+    before: called before each pass, whose tokens are then upcoming_rows, at upcoming_positions. last_rows: those of the
+    last pass.
     """
 
     def __init__(self, model: TableModel) -> None:
         self.model = model
         self.num_passes = 0
         self.last_rows: list[int] = []
+        self.upcoming_rows: list[int] = []
+        self.upcoming_positions: list[int] = []
         self.before: Callable[[], None] = lambda: None
 
     def __call__(self, batch: Batch, storage: Storage) -> Mapping[str, Floats]:
         self.num_passes += 1
-        self.last_rows = batch.tokens_N.tolist()
+        self.upcoming_rows = batch.tokens_N.tolist()
+        self.upcoming_positions = batch.positions_N.tolist()
         self.before()
+        self.last_rows = self.upcoming_rows
         blocks, places = np.divmod(batch.slots_N, BLOCK_POSITIONS)
         storage.keys[0, blocks, 0, 0, places] = batch.tokens_N
         storage.values[0, blocks, 0, places, 0] = batch.positions_N
@@ -123,29 +131,47 @@ def table_decoder(model: TableModel, *, length: int = 256) -> tuple[CachedDecode
     return CachedDecoder(config, forward, ReferenceKernels()), forward
 
 
-class Checked:
-    """Passes everything on to a drafter, and checks after each round that cache and tokens agree."""
+class Checked(DelegatingDrafter):
+    """Passes everything on to a drafter, and checks that it is told of no token twice or before it is cached."""
 
     def __init__(self, drafter: Drafter) -> None:
-        self.name, self.free = drafter.name, drafter.free
-        self._drafter = drafter
+        super().__init__(drafter)
+        self._num_told: dict[int, int] = {}
+        self._ended: set[int] = set()
 
-    def propose(self, requests: Sequence[RoundRequest], budgets: Sequence[Budget]) -> list[DraftTree]:
-        self.check(requests)
-        return self._drafter.propose(requests, budgets)
+    def propose(self, sequences: Several[SequenceView], budgets: Several[Budget]) -> list[DraftTree]:
+        for sequence in sequences:
+            self._check(sequence)
+        return super().propose(sequences, budgets)
 
-    def observe(self, requests: Sequence[RoundRequest], outcomes: Sequence[Outcome]) -> None:
-        self.check(requests)
-        self._drafter.observe(requests, outcomes)
+    def begin(self, sequence: SequenceView, features: PromptFeatures) -> None:
+        assert isinstance(sequence, Sequence)
+        assert sequence.num_computed_tokens == features.start + features.num_tokens < len(sequence.tokens)
+        self._tell(sequence, features.num_tokens)
+        super().begin(sequence, features)
 
-    def forget(self, request_id: int) -> None:
-        self._drafter.forget(request_id)
+    def observe(self, sequences: Several[SequenceView], outcomes: Several[Outcome]) -> None:
+        for sequence, outcome in zip(sequences, outcomes, strict=True):
+            self._tell(self._check(sequence), max(1, len(outcome.path)))
+        super().observe(sequences, outcomes)
+
+    def end(self, sequence_id: int) -> None:
+        assert sequence_id not in self._ended
+        self._ended.add(sequence_id)
+        super().end(sequence_id)
 
     @staticmethod
-    def check(requests: Sequence[RoundRequest]) -> None:
-        for request in requests:
-            assert request.sequence.tokens == request.tokens[:-1]
-            assert len(request.tokens) <= request.max_length
+    def _check(sequence: SequenceView) -> Sequence:
+        assert isinstance(sequence, Sequence)
+        assert sequence.num_computed_tokens == len(sequence.tokens) - 1
+        assert len(sequence.tokens) <= sequence.max_length
+        return sequence
+
+    def _tell(self, sequence: Sequence, least: int) -> None:
+        """At least so many new tokens of the sequence were computed."""
+        assert sequence.id not in self._ended
+        assert self._num_told.get(sequence.id, 0) + least <= sequence.num_computed_tokens
+        self._num_told[sequence.id] = sequence.num_computed_tokens
 
 
 def make_engine(
@@ -156,46 +182,69 @@ def make_engine(
     context_length: int | None = None,
     tokenizer: Tokenizer | None = None,
     max_running: int = 8,
+    max_batched_tokens: int = 256,
     rule: AcceptanceRule = COUPLED,
+    trace: Sink | None = None,
 ) -> Engine:
     """An engine that checks itself after each round."""
     tokenizer = tokenizer or tiny_tokenizer()
+    drafter = Checked(drafter or NoDrafter())
     return Engine(
-        Verifier(decoder, min(decoder.config.vocab_size, tokenizer.vocab_size)),
-        FixedPlanner(Checked(drafter or NoDrafter()), num_draft_tokens),
+        ModelTarget(decoder, min(decoder.config.vocab_size, tokenizer.vocab_size)),
+        FixedPlanner(drafter, num_draft_tokens),
         tokenizer,
         context_length=context_length or decoder.config.context_length,
         max_running=max_running,
+        max_batched_tokens=max_batched_tokens,
         rule=rule,
+        trace=trace,
+        needs_prompt_features=drafter.spec.needs_prompt_features,
     )
 
 
-def submit(engine: Engine, prompt: Sequence[int], params: SamplingParams) -> Request:
-    """A request in the queue."""
-    request = engine.prepare(prompt, params)
-    engine.submit(request)
-    return request
+def submit(engine: Engine, prompt: Several[int], params: SamplingParams) -> Output:
+    """A sequence in the queue."""
+    output = engine.prepare(prompt, params)
+    engine.add(output)
+    return output
+
+
+def run_to_the_end(engine: Engine) -> None:
+    """Step until nothing is left to do."""
+    while engine.has_work:
+        engine.step()
 
 
 def run(
-    engine: Engine, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
-) -> list[Request]:
-    """All prompts together, to their ends."""
+    engine: Engine, prompts: Several[Several[int]], params: SamplingParams | Several[SamplingParams]
+) -> list[Output]:
+    """All prompts together, to their ends. Raises the error of the first that failed."""
     several = [params] * len(prompts) if isinstance(params, SamplingParams) else params
-    requests = [submit(engine, prompt, own) for prompt, own in zip(prompts, several, strict=True)]
-    while engine.has_work:
-        engine.step()
-    for request in requests:
-        assert engine.advance(request)  # raises for one that failed
-    return requests
+    outputs = [submit(engine, prompt, own) for prompt, own in zip(prompts, several, strict=True)]
+    run_to_the_end(engine)
+    for one in outputs:
+        if one.sequence.error is not None:
+            raise one.sequence.error
+        assert one.sequence.status is Status.FINISHED
+    return outputs
 
 
-def result(request: Request) -> tuple[object, ...]:
+def completion(one: Output, *, methods: Several[str] = ("x",), load_s: float = 0.0) -> Completion:
+    """Of a prompt with a single completion."""
+    return completion_of([one], methods=methods, load_s=load_s)
+
+
+def submission(outputs: Several[Output], *, streams: bool = True) -> Submission:
+    """The completions of one prompt, as a client holds them."""
+    return Submission(outputs, lambda: completion_of(outputs, methods=["x"], load_s=0.0), streams=streams)
+
+
+def result(one: Output) -> tuple[object, ...]:
     """What must not depend on drafting: tokens, text, why it ended, usage, log-probabilities."""
-    done = request.completion(methods=["x"], load_s=0.0)
+    done = completion(one)
     return done.token_ids, done.text, done.finish_reason, done.usage, done.choices, done.prompt_logprobs
 
 
-def output(request: Request) -> list[int]:
+def output(one: Output) -> list[int]:
     """The tokens produced."""
-    return list(request.completion(methods=["x"], load_s=0.0).token_ids)
+    return list(one.token_ids)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from foredraft.drafters.cross_vocabulary import CrossVocabularyDrafter, original
 from foredraft.drafters.model import ModelDrafter
-from foredraft.drafters.translated import TranslatedDrafter, original
 from foredraft.kernels.batch import Batch
 from foredraft.kernels.operations import Floats, Storage
 from foredraft.models.cached_decoder import CachedDecoder
@@ -48,8 +48,8 @@ class Renamed:
         return self._forward(replace(batch, tokens_N=self._order[batch.tokens_N]), storage)
 
 
-def translated(decoder: CachedDecoder, target: Tokenizer, order: Sequence[int]) -> TranslatedDrafter:
-    """A draft model that reads tokens by other ids than the target; apart from that it is the decoder."""
+def translated(decoder: CachedDecoder, target: Tokenizer, order: Sequence[int]) -> CrossVocabularyDrafter:
+    """A draft model that knows tokens by other ids than the target; apart from that it is the decoder."""
     inner = ModelDrafter(
         CachedDecoder(decoder.config, Renamed(decoder, order), decoder.kernels),
         vocab_size=target.vocab_size,
@@ -57,4 +57,4 @@ def translated(decoder: CachedDecoder, target: Tokenizer, order: Sequence[int]) 
         original=original,
         name="model:renamed",
     )
-    return TranslatedDrafter(inner, target=target, own=renamed(target, order))
+    return CrossVocabularyDrafter(inner, target=target, own=renamed(target, order))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from foredraft.trace import Choice, Header, RequestEnd, RequestStart, RoundRecord, Trace
+from foredraft.trace import Choice, Header, RoundRecord, SequenceEnd, SequenceStart, Trace
 
 HEADER = Header(
     foredraft="1",
@@ -12,11 +12,11 @@ HEADER = Header(
     settings={"num_draft_tokens": 4},
     machine={"processor": "x"},
 )
-START = RequestStart(
-    request=0, prompt="Say it.", prompt_tokens=(1, 2), num_cached_tokens=0, prefill_s=0.5, params={"temperature": 0.0}
+START = SequenceStart(
+    sequence=0, prompt="Say it.", prompt_tokens=(1, 2), num_cached_tokens=0, prefill_s=0.5, params={"temperature": 0.0}
 )
 TREE = RoundRecord(
-    request=0,
+    sequence=0,
     round=0,
     num_tokens=2,
     tokens=(2, 7, 8, 9, 10),
@@ -34,8 +34,8 @@ TREE = RoundRecord(
     draft_s=0.001,
     verify_s=0.01,
     accept_s=0.002,
-    num_requests=1,
-    num_rows=5,
+    num_sequences=1,
+    num_batched_tokens=5,
     expected_tokens=1.5,
     expected_s=0.02,
     reason="asked for",
@@ -56,12 +56,12 @@ PLAIN = replace(
     choice=Choice(token=0, text="<|end|>", rank=1, probability=0.9),
     emitted=(0,),
     emitted_texts=("",),
-    num_rows=1,
+    num_batched_tokens=1,
     expected_tokens=None,
     expected_s=None,
 )
-END = RequestEnd(
-    request=0,
+END = SequenceEnd(
+    sequence=0,
     finish_reason="stop",
     num_rounds=2,
     num_draft_tokens=4,
@@ -72,10 +72,10 @@ END = RequestEnd(
 
 
 def small_trace() -> Trace:
-    """Two requests: one of a round with a tree and a round without a draft, and one with the latter only."""
+    """Two sequences: one of a round with a tree and a round without a draft, and one with the latter only."""
     trace = Trace()
     for record in (HEADER, START, TREE, PLAIN, END):
         trace(record)
-    trace(replace(START, request=1, prompt="Again.", prompt_tokens=(1, 2, 3, 11)))
-    trace(replace(PLAIN, request=1, round=0))
+    trace(replace(START, sequence=1, prompt="Again.", prompt_tokens=(1, 2, 3, 11)))
+    trace(replace(PLAIN, sequence=1, round=0))
     return trace

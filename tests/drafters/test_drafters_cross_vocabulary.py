@@ -1,20 +1,24 @@
 """A draft model with other tokens than the target: what it is asked, what is proposed, and that nothing is lost."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import tiny
-from helpers.drafting import View
+from helpers.drafting import View, no_features, unspeculated
 from helpers.engines import make_engine, native_kernels, result, run, tiny_decoder, tiny_file, tiny_tokenizer
 from helpers.renaming import renamed, translated
 
 from foredraft import LLM, SamplingParams
-from foredraft.drafters import DraftOptions, make_drafters
-from foredraft.drafters.base import Outcome, RequestView
+from foredraft.config import DraftConfig
+from foredraft.drafters import DraftContext, make_drafters
+from foredraft.drafters.base import Drafter, DrafterSpec, Outcome, PromptFeatures, SequenceView
+from foredraft.drafters.cross_vocabulary import CrossVocabularyDrafter, names_of_tokens, original
 from foredraft.drafters.model import ModelDrafter
-from foredraft.drafters.translated import TranslatedDrafter, names_of_tokens, original
+from foredraft.drafters.supervised import SupervisedDrafter
+from foredraft.kernels.operations import Kernels
 from foredraft.models.load import load_decoder
 from foredraft.models.source import open_model
 from foredraft.text import Tokenizer, load_tokenizer
@@ -24,41 +28,47 @@ TEXT = "The cat sat on the mat, and the dog, too. " * 3
 CHAT = "Write a Python function that adds two numbers, with a docstring."
 
 
-class Saying:
-    """Drafts the tokens of a text, whatever was said before; notes the tokens it was shown."""
+class Saying(Drafter):
+    """Drafts the tokens of a text, whatever was said before; notes what it is shown and asked."""
 
-    name, free, problem = "saying", False, ""
+    spec = DrafterSpec(name="saying", model_free=False, can_begin_late=True, identity="one")
 
     def __init__(self, tokens: Sequence[int], confidence: Sequence[float] | None = None) -> None:
         self._tokens, self._confidence = tuple(tokens), tuple(confidence or [0.5] * len(tokens))
         self.shown: list[int] = []
-        self.forgotten: list[int] = []
-        self.num_read = self.num_read_at_end = 0
+        self.ended: list[int] = []
+        self.num_prefilled = self.num_at_end = self.num_resets = 0
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
-        self.shown = [*requests[0].tokens] if requests else []
+    def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
+        self.shown = [*sequences[0].tokens] if sequences else []
         return [
-            DraftTree.chain(r.tokens[-1], self._tokens[: b.num_tokens], self._confidence[: b.num_tokens])
-            for r, b in zip(requests, budgets, strict=True)
+            DraftTree.chain(s.tokens[-1], self._tokens[: b.num_tokens], self._confidence[: b.num_tokens])
+            for s, b in zip(sequences, budgets, strict=True)
         ]
 
-    def num_unread(self, request: RequestView) -> int:
-        return len(request.tokens)
+    def num_uncached_tokens(self, sequence: SequenceView) -> int:
+        return len(sequence.tokens)
 
-    def read(self, request: RequestView, num_tokens: int) -> None:
-        self.num_read += num_tokens
+    def prefill(self, sequence: SequenceView, num_tokens: int) -> None:
+        self.num_prefilled += num_tokens
 
-    def read_only_end(self, request: RequestView, num_tokens: int) -> None:
-        self.num_read_at_end = num_tokens
+    def begin_late(self, sequence: SequenceView, num_tokens: int) -> None:
+        self.num_at_end = num_tokens
 
     def time_step(self, *, num_tokens: int, context: int) -> float:
         return 0.5
 
-    def observe(self, requests: Sequence[RequestView], outcomes: Sequence[Outcome]) -> None:
-        raise AssertionError("a translated drafter is not told of the target's tokens")
+    def begin(self, sequence: SequenceView, features: PromptFeatures) -> None:
+        raise AssertionError("a drafter of another vocabulary is not told of the target's tokens")
 
-    def forget(self, request_id: int) -> None:
-        self.forgotten.append(request_id)
+    def observe(self, sequences: Sequence[SequenceView], outcomes: Sequence[Outcome]) -> None:
+        raise AssertionError("a drafter of another vocabulary is not told of the target's tokens")
+
+    def end(self, sequence_id: int) -> None:
+        self.ended.append(sequence_id)
+
+    def reset_prefix_cache(self) -> None:
+        self.num_resets += 1
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +76,15 @@ def smollm2(smollm2_path: Path) -> Tokenizer:
     return load_tokenizer(open_model(smollm2_path).tokenizer_data)
 
 
-def propose(drafter: TranslatedDrafter, view: View, budget: int) -> DraftTree:
+def made(model: Path, tokenizer: Tokenizer, kernels: Kernels, *, num_branches: int = 1) -> CrossVocabularyDrafter:
+    context = DraftContext(tokenizer=tokenizer, vocab_size=tokenizer.vocab_size, kernels=kernels)
+    [drafter] = make_drafters(DraftConfig(drafters=(str(model),), num_branches=num_branches), context)
+    assert isinstance(drafter, SupervisedDrafter)
+    assert isinstance(drafter._drafter, CrossVocabularyDrafter)
+    return drafter._drafter
+
+
+def propose(drafter: CrossVocabularyDrafter, view: View, budget: int) -> DraftTree:
     [tree] = drafter.propose([view], [Budget(budget)])
     return tree
 
@@ -78,7 +96,7 @@ def test_drafted_text_is_proposed_in_the_targets_tokens(smollm2: Tokenizer) -> N
     expected = target.encode(text, add_special=False)
     assert len(expected) > len(own)
     view = View(target.encode(TEXT))
-    drafter = TranslatedDrafter(Saying(own, [0.9] * len(own)), target=target, own=smollm2)
+    drafter = CrossVocabularyDrafter(Saying(own, [0.9] * len(own)), target=target, own=smollm2)
     tree = propose(drafter, view, 64)
     assert tree.tokens == (view.tokens[-1], *expected[:-1])  # the last may become another with what follows
     assert tree.is_chain
@@ -88,9 +106,9 @@ def test_drafted_text_is_proposed_in_the_targets_tokens(smollm2: Tokenizer) -> N
     assert len(few) == 3
     assert propose(drafter, view, 0).num_draft_tokens == 0
     both = [*own, *smollm2.encode(" a", add_special=False), *smollm2.encode(",", add_special=False)]
-    shared = propose(TranslatedDrafter(Saying(both), target=target, own=smollm2), view, 64)
+    shared = propose(CrossVocabularyDrafter(Saying(both), target=target, own=smollm2), view, 64)
     assert target.token_bytes(shared.tokens[-1]) == b","  # which both vocabularies have
-    back = TranslatedDrafter(Saying(expected, [0.9] * len(expected)), target=smollm2, own=target)
+    back = CrossVocabularyDrafter(Saying(expected, [0.9] * len(expected)), target=smollm2, own=target)
     whole = propose(back, View(smollm2.encode(TEXT)), 64)
     assert whole.tokens[1:] == tuple(own[:-1])
     starts = np.cumsum([0, *(len(smollm2.token_bytes(token)) for token in own)])
@@ -103,21 +121,31 @@ def test_drafted_text_is_proposed_in_the_targets_tokens(smollm2: Tokenizer) -> N
 def test_the_drafter_is_shown_the_text_in_its_own_tokens(smollm2: Tokenizer) -> None:
     target = tiny_tokenizer()
     saying = Saying(smollm2.encode(" a b c", add_special=False))
-    drafter = TranslatedDrafter(saying, target=target, own=smollm2)
+    drafter = CrossVocabularyDrafter(saying, target=target, own=smollm2)
     view = View(target.encode(TEXT))
     for more in ("", " then", " a", "n", " emoji 😀", "\n\n", "  and"):
         view.tokens.extend(target.encode(more))
         tree = propose(drafter, view, 2)
         assert tree.tokens[0] == view.tokens[-1]
         assert b"".join(smollm2.token_bytes(t) for t in saying.shown) == b"".join(map(target.token_bytes, view.tokens))
-    assert drafter.num_unread(view) == len(saying.shown)
-    drafter.read(view, 7)
-    assert saying.num_read == 7
-    drafter.read_only_end(view, 5)
-    assert saying.num_read_at_end == 5
+    assert drafter.num_uncached_tokens(view) == len(saying.shown)
+    drafter.prefill(view, 7)
+    assert saying.num_prefilled == 7
+    drafter.begin_late(view, 5)
+    assert saying.num_at_end == 5
     assert drafter.time_step(num_tokens=1, context=1) == 0.5
-    drafter.forget(view.id)
-    assert saying.forgotten == [view.id]
+    drafter.begin(view, no_features(view))
+    drafter.observe([view], unspeculated([view]))
+    drafter.reset_prefix_cache()
+    assert saying.num_resets == 1
+    drafter.end(view.id)
+    assert saying.ended == [view.id]
+
+
+def test_it_says_that_it_has_another_tokenizer_and_is_else_what_it_wraps(smollm2: Tokenizer) -> None:
+    drafter = CrossVocabularyDrafter(Saying([]), target=tiny_tokenizer(), own=smollm2)
+    assert drafter.spec == replace(Saying.spec, name="saying (another tokenizer)")
+    assert drafter.names == (drafter.name,) == ("saying (another tokenizer)",)
 
 
 def test_half_a_character_at_the_seam(smollm2: Tokenizer) -> None:
@@ -132,7 +160,7 @@ def test_half_a_character_at_the_seam(smollm2: Tokenizer) -> None:
     pieces = [smollm2.encode(" is", add_special=False)[0]]
     halves = [t for t in range(smollm2.vocab_size) if smollm2.token_bytes(t) in (b"\x98", b"\x80")]
     halves.sort(key=lambda t: smollm2.token_bytes(t) != b"\x98")
-    drafter = TranslatedDrafter(Saying([*halves, *pieces]), target=target, own=smollm2)
+    drafter = CrossVocabularyDrafter(Saying([*halves, *pieces]), target=target, own=smollm2)
     tree = propose(drafter, view, 16)
     drafted = b"".join(map(target.token_bytes, tree.tokens[1:]))
     assert rest.startswith(drafted)
@@ -142,13 +170,13 @@ def test_half_a_character_at_the_seam(smollm2: Tokenizer) -> None:
 def test_an_end_of_the_drafter_is_an_end_of_the_target(smollm2: Tokenizer) -> None:
     target = tiny_tokenizer()
     own = [*smollm2.encode(" the end.", add_special=False), smollm2.encode("<|im_end|>", parse_special=True)[0]]
-    tree = propose(TranslatedDrafter(Saying(own), target=target, own=smollm2), View(target.encode(TEXT)), 64)
+    tree = propose(CrossVocabularyDrafter(Saying(own), target=target, own=smollm2), View(target.encode(TEXT)), 64)
     expected = target.encode(" the end.", add_special=False)
     assert tree.tokens[1:-1] == tuple(expected)  # nothing is left out: nothing can follow
     assert tree.tokens[-1] in target.eos_ids
     unknown = [token for token in smollm2.special_ids if smollm2.token_text(token) == "<jupyter_start>"]
     tree = propose(
-        TranslatedDrafter(Saying([*own[:-1], *unknown, *own]), target=target, own=smollm2),
+        CrossVocabularyDrafter(Saying([*own[:-1], *unknown, *own]), target=target, own=smollm2),
         View(target.encode(TEXT)),
         64,
     )
@@ -160,10 +188,10 @@ def test_branches_stay_branches(smollm2: Tokenizer) -> None:
     a, b, c = (smollm2.encode(text, add_special=False)[0] for text in (" a", " b", " c"))
 
     class Branching(Saying):
-        def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
-            return [DraftTree((r.tokens[-1], a, b, c, c), (-1, 0, 0, 1, 2), (1, 0.6, 0.3, 0.5, 0.4)) for r in requests]
+        def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
+            return [DraftTree((s.tokens[-1], a, b, c, c), (-1, 0, 0, 1, 2), (1, 0.6, 0.3, 0.5, 0.4)) for s in sequences]
 
-    tree = propose(TranslatedDrafter(Branching([]), target=target, own=smollm2), View(target.encode(TEXT)), 64)
+    tree = propose(CrossVocabularyDrafter(Branching([]), target=target, own=smollm2), View(target.encode(TEXT)), 64)
     texts = {b"".join(target.token_bytes(tree.tokens[above]) for above in tree.path(n)) for n in range(tree.num_nodes)}
     assert {b" a", b" b"} <= texts
     assert not tree.is_chain
@@ -191,7 +219,7 @@ def test_the_target_itself_under_other_names_is_nearly_always_right(
 
 @pytest.mark.parametrize(("temperature", "num_branches"), [(0.0, 1), (0.9, 3)])
 def test_texts_that_become_longer_or_shorter(smollm2_path: Path, temperature: float, num_branches: int) -> None:
-    """Kind: positions of one text used for the other. Nothing of it reaches the answer."""
+    """Kind: positions of one text used for the other. Nothing of it reaches the completion."""
     prompts = [TEXT, "a b c d a b", "😀 emoji 😀"]
     options = {"repetition_penalty": 1.3, "logit_bias": {5: -2.0}} if temperature else {}
     params = [
@@ -201,13 +229,12 @@ def test_texts_that_become_longer_or_shorter(smollm2_path: Path, temperature: fl
         decoder = load_decoder(target, kernels=native_kernels())
         tokenizer = load_tokenizer(open_model(target).tokenizer_data)
         ids = [tokenizer.encode(prompt) for prompt in prompts]
-        [drafter] = make_drafters([str(draft)], DraftOptions(tokenizer, decoder.kernels, num_branches=num_branches))
-        assert isinstance(drafter, TranslatedDrafter)
+        drafter = made(draft, tokenizer, decoder.kernels, num_branches=num_branches)
         plain = [result(r) for r in run(make_engine(decoder, tokenizer=tokenizer), ids, params)]
         done = run(make_engine(decoder, drafter, tokenizer=tokenizer), ids, params)
-        assert [result(request) for request in done] == plain
-        assert sum(request.counts.num_draft_tokens for request in done) > 0
-        assert drafter._requests == {}
+        assert [result(sequence) for sequence in done] == plain
+        assert sum(sequence.counts.num_draft_tokens for sequence in done) > 0
+        assert drafter._translations == {}
 
 
 def test_a_draft_model_of_another_family_just_works(smollm2_path: Path, tmp_path: Path) -> None:
@@ -227,8 +254,7 @@ def test_a_permuted_vocabulary_is_translated(tmp_path: Path, monkeypatch: pytest
     other = tiny.TinyModel().write_gguf(tmp_path / "other.gguf")
     monkeypatch.undo()
     decoder = tiny_decoder()
-    [drafter] = make_drafters([str(other)], DraftOptions(tiny_tokenizer(), decoder.kernels))
-    assert isinstance(drafter, TranslatedDrafter)
+    drafter = made(other, tiny_tokenizer(), decoder.kernels)
     inner = drafter._drafter
     assert isinstance(inner, ModelDrafter)
     names = dict(zip(inner._own_ids.tolist(), inner._token_ids.tolist(), strict=True))
@@ -241,18 +267,18 @@ def test_a_permuted_vocabulary_is_translated(tmp_path: Path, monkeypatch: pytest
     assert done.counts.num_draft_tokens > 0
 
 
-def test_a_request_is_seen_as_it_is_now(smollm2: Tokenizer) -> None:
-    """Kind: noise and options are those of the round in which a request was first seen."""
+def test_a_sequence_is_seen_as_it_is_now(smollm2: Tokenizer) -> None:
+    """Kind: noise and options are those of the round in which a sequence was first seen."""
     target = tiny_tokenizer()
     seen: list[object] = []
 
     class Looking(Saying):
-        def propose(self, requests: Sequence[RequestView], budgets: Sequence[Budget]) -> list[DraftTree]:
-            seen.extend(map(original, requests))
-            return super().propose(requests, budgets)
+        def propose(self, sequences: Sequence[SequenceView], budgets: Sequence[Budget]) -> list[DraftTree]:
+            seen.extend(map(original, sequences))
+            return super().propose(sequences, budgets)
 
-    drafter = TranslatedDrafter(Looking([]), target=target, own=smollm2)
-    views = [View(target.encode(text)) for text in ("a", "a b")]  # one request, in two rounds
+    drafter = CrossVocabularyDrafter(Looking([]), target=target, own=smollm2)
+    views = [View(target.encode(text)) for text in ("a", "a b")]  # one sequence, in two rounds
     for view in views:
         propose(drafter, view, 2)
     assert [one is other for one, other in zip(seen, views, strict=True)] == [True, True]
