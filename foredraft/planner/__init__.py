@@ -1,23 +1,23 @@
 """How much to draft, by which drafter."""
 
 from foredraft.planner.auto import AutoPlanner
-from foredraft.planner.base import Planned, Planner, RoundTimes, room
+from foredraft.planner.base import Plan, Planner, RoundResult, RoundTimes
 from foredraft.planner.calibration import CalibrationStore
 from foredraft.planner.fixed import FixedPlanner
-from foredraft.planner.make import make_auto_planner
-from foredraft.planner.profile import Learned, Profile, ProfileError, Recommended
+from foredraft.planner.make import make_auto_planner, make_cost_model
+from foredraft.planner.profile import Learned, Profile, ProfileError
 
 __all__ = [
     "AutoPlanner",
     "CalibrationStore",
     "FixedPlanner",
     "Learned",
-    "Planned",
+    "Plan",
     "Planner",
     "Profile",
     "ProfileError",
-    "Recommended",
+    "RoundResult",
     "RoundTimes",
     "make_auto_planner",
-    "room",
+    "make_cost_model",
 ]

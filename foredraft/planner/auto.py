@@ -1,12 +1,12 @@
-"""The plan that never makes things slower: it drafts what is expected to save more time than it costs.
+"""The planner that never makes things slower: it drafts what is expected to save more time than it costs.
 
-The free drafters are asked in every round, or in some where that brings less than it takes (see
-`foredraft.planner.interest`), and their trees laid over each other; each node gets its chance from what was seen of its
-drafter so far, and the nodes that are worth a row of the verify pass are verified. A drafter with a model of its own is
-asked where its steps are expected to pay, too (see `foredraft.planner.costly`).
+The model-free drafters are asked in every round, or in some where that brings less than it takes (see
+`foredraft.planner.skipping`), and their trees laid over each other; each node gets its chance from what was seen of its
+drafter so far, and the nodes that are worth their place in the pass are verified. A model-based drafter is asked where
+its steps are expected to pay, too (see `foredraft.planner.model_based`).
 
-After the round every proposal is compared with what the target said, whether it was verified or not. So a free drafter
-that was of no use costs little, and is back as soon as the text suits it.
+After the round every proposal is compared with what the target said, whether it was verified or not. So a model-free
+drafter that was of no use costs little, and is back as soon as the text suits it.
 """
 
 import time
@@ -15,60 +15,70 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from foredraft.drafters import merge_trees
-from foredraft.drafters.base import CostlyDrafter, Drafter, Outcome, no_draft
-from foredraft.planner.balance import COSTLY_SHARE, FREE_SHARE, Balance
-from foredraft.planner.base import Planned, RoundTimes, room
-from foredraft.planner.cost import CostModel, PassSeconds
-from foredraft.planner.costly import CostlyPlan
+from foredraft.drafters.base import Drafter, Outcome, PromptFeatures, SequenceView, no_draft
+from foredraft.planner.base import Plan, RoundResult
+from foredraft.planner.cost import CostModel
 from foredraft.planner.explain import Explanation
-from foredraft.planner.interest import Interest
+from foredraft.planner.judging import Judge, Proposal
+from foredraft.planner.loss_budget import MODEL_BASED_LOSS, MODEL_FREE_LOSS, LossBudget
+from foredraft.planner.model_based import CandidatePlan, Considered, ModelBased
 from foredraft.planner.profile import Learned
 from foredraft.planner.rate import Rate
-from foredraft.planner.select import FIRST_HURDLE, HURDLE, Selection, select, survivals
+from foredraft.planner.round_costs import RoundCosts, tells_costs
+from foredraft.planner.select import FIRST_LEAST_GAIN, LEAST_GAIN, Selection, select, survivals
+from foredraft.planner.skipping import Skipping
 from foredraft.planner.step_costs import StepCosts
-from foredraft.planner.survival import Survival
-from foredraft.trace import Expectation
+from foredraft.planner.terms import Terms
+from foredraft.sequence import Batch, num_remaining_tokens
 from foredraft.tree import Budget, DraftTree
 
-MAX_FREE_NODES = 15
-"""Most nodes that each free drafter is asked for: with the root, they are two of the passes that kernels like best."""
-HOPELESS = 0.5
-"""Share of what a row must promise below which a drafter's own estimate of a token is believed at once."""
+MAX_MODEL_FREE_NODES = 15
+"""Most nodes that each model-free drafter is asked for: with the root, they are two of the passes that kernels like
+best."""
+BELIEVED_AT_ONCE = 0.5
+"""Part of what a node must promise below which a drafter's own estimate of a token is believed at once."""
 MAX_NODES = 48
-"""Most drafted nodes of a round, of all requests together."""
+"""Most drafted nodes of a round, of all sequences together."""
 MARGIN = 0.03
-"""Share by which a row must be expected to save more than it costs: expectations are never quite right."""
+"""Part by which a node must be expected to save more than it costs: expectations are never quite right."""
+
+_NOBODY: frozenset[str] = frozenset()
 
 
-@dataclass
-class _Proposal:
-    """What one drafter proposed to one request, to be compared with what comes. chances: what was thought of it."""
+@dataclass(frozen=True, kw_only=True)
+class AutoPlan(Plan):
+    """A plan of a round in which drafts were considered, and what is to be known when it is over.
 
-    drafter: str
-    tree: DraftTree
-    chances: list[float]
-
-
-@dataclass
-class _Running:
-    """What is known of a request between draft and observe.
-
-    asked: whether the free drafters were, for it. gained_s: what their drafts are expected to save.
+    due: for each sequence, whether the model-free drafters were to be asked. proposals: of each sequence. gained_s: of
+    each, what model-free drafts are expected to save. asking_s: seconds of asking the model-free drafters, and of
+    planning with what they said; None: they were skipped. draft_s: seconds of a model-based drafter that count as spent
+    on this round. considered: of the model-based drafters, if there are any.
     """
 
-    length: int = 0
-    asked: bool = False
-    gained_s: float = 0.0
-    proposals: list[_Proposal] = field(default_factory=list)
-    expected: float = 1.0
-    balance: Balance = field(default_factory=Balance)
+    terms: Terms
+    due: tuple[bool, ...]
+    proposals: tuple[Sequence[Proposal], ...]
+    gained_s: tuple[float, ...]
+    asking_s: float | None
+    draft_s: float
+    considered: Considered | None
+
+
+@dataclass
+class _Known:
+    """What is known of a running sequence."""
+
+    losses: LossBudget = field(default_factory=LossBudget)
     explanation: Explanation = field(default_factory=Explanation)
+
+
+_NEW = LossBudget()
 
 
 class AutoPlanner:
     """Chooses drafters, trees and lengths by expected tokens per second. See `Planner`.
 
-    drafters: free ones and costly ones. cost: of the target's passes. step_costs: of each costly drafter, by name.
+    cost: of the target's passes. step_costs: of each model-based drafter, by name.
     clock: seconds since some moment; another one makes simulations possible.
     learned: what an earlier planner found out about drafters of these names.
     """
@@ -77,273 +87,295 @@ class AutoPlanner:
         self,
         drafters: Sequence[Drafter],
         cost: CostModel,
-        step_costs: dict[str, StepCosts],
+        step_costs: Mapping[str, StepCosts],
         *,
         clock: Callable[[], float] = time.perf_counter,
         learned: Mapping[str, Learned] | None = None,
     ) -> None:
         self._clock = clock
-        self._drafters = {drafter.name: drafter for drafter in drafters}
-        self._free = [drafter for drafter in drafters if drafter.free]
-        costly: list[CostlyDrafter] = [drafter for drafter in drafters if not drafter.free]  # type: ignore[misc]
-        self._cost = cost
+        self._drafters = tuple(drafters)
+        self._never_skipped = [drafter for drafter in drafters if drafter.spec.observes_skipped_rounds]
+        self._model_free = [drafter for drafter in drafters if drafter.model_free]
+        self._model_free_names = frozenset(name for drafter in self._model_free for name in drafter.names)
+        self._costs = RoundCosts(cost)
         self._rate = Rate()
-        self._costly = CostlyPlan(costly, step_costs, cost, self._survival)
-        self._survivals: dict[tuple[str, bool], Survival] = {}
-        self._interest = Interest()
-        self._running: dict[int, _Running] = {}
-        self._expected_s: float | None = None
-        self._plain_s = self._draft_s = 0.0
-        self._asking_s: float | None = None
-        self._idle, self._num_planned = False, 0
-        self._pass_s: PassSeconds = cost.seconds
-        for name, known in (learned or {}).items():
-            if name in self._drafters:
-                self._survivals |= {(name, greedy): found for greedy, found in known.survivals().items()}
-                self._costly.start_from(name, known)
+        self._judge = Judge(drafters)
+        model_based = [drafter for drafter in drafters if not drafter.model_free]
+        self._model_based = ModelBased(model_based, step_costs, cost, self._judge.survival)
+        self._skipping = Skipping()
+        self._known: dict[int, _Known] = {}
+        for drafter in drafters:
+            if learned and (known := learned.get(drafter.name)):
+                self._judge.start_from(drafter.name, known.survivals())
+                self._model_based.history.start_from(drafter.name, known)
 
     @property
     def learned(self) -> dict[str, Learned]:
         """What was found out about the drafters, for a later planner to start from."""
-        found = {}
-        for name in self._drafters:
-            kinds = {greedy: self._survivals.get((name, greedy)) for greedy in (True, False)}
-            found[name] = self._costly.learned(name, {greedy: kind for greedy, kind in kinds.items() if kind})
-        return found
+        history = self._model_based.history
+        return {one.name: history.learned(one.name, self._judge.learned(one.name)) for one in self._drafters}
 
     @property
-    def methods(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """See `Planner`."""
-        return tuple(self._drafters)
+        return tuple(name for drafter in self._drafters for name in drafter.names)
 
-    def draft(self, requests: Sequence[Planned]) -> list[DraftTree]:
-        """See `Planner`."""
-        started = self._clock()
-        rooms = [room(request) for request in requests]
-        due = [most > 0 and self._interest.due(request.id) for request, most in zip(requests, rooms, strict=True)]
-        if not any(request.id in self._running for request in requests):
-            self._rate.start_anew()
-        for request, asked in zip(requests, due, strict=True):
-            running = self._running.setdefault(request.id, _Running())
-            running.length, running.asked, running.expected = len(request.tokens), asked, 1.0
-            running.proposals.clear()
-        trees = [no_draft(request) for request in requests]
-        self._asking_s = None
-        self._idle = not any(due) and not (self._costly.awake and any(rooms))
-        if self._idle and self._num_planned == len(requests):
-            self._expected_s = self._plain_s
-            return trees
-        self._num_planned = len(requests)
-        self._pass_s = pass_s = self._cost.passes(len(requests), sum(len(request.tokens) for request in requests))
-        self._expected_s = self._plain_s = plain_s = self._rate.overhead_s + pass_s(len(requests))
-        self._draft_s = 0.0
-        rate = self._rate.at_least(len(requests) / plain_s) * (1.0 + MARGIN)
+    # --- before the pass ------------------------------------------------------------------------------------------
+
+    def plan(self, batch: Batch) -> Plan:
+        """See `Planner`. An `AutoPlan` where drafts were considered."""
+        started, sequences = self._clock(), batch.running
+        remaining = [num_remaining_tokens(sequence) for sequence in sequences]
+        is_due = self._skipping.is_due
+        due = [most > 0 and is_due(one.id) for one, most in zip(sequences, remaining, strict=True)]
+        if any(due) or (self._model_based.active and any(remaining)):
+            return self._considered(batch, remaining, due, started)
+        num_sequences = len(sequences)
+        expected_s = self._costs.round_s(batch) if sequences else None
+        return Plan(
+            sequences=sequences,
+            trees=tuple([no_draft(sequence) for sequence in sequences]),
+            num_tokens=tuple([len(sequence.tokens) for sequence in sequences]),
+            asked=(_NOBODY,) * num_sequences,
+            expected_tokens=(1.0,) * num_sequences,
+            expected_s=expected_s,
+            plain_s=None if batch.chunks else expected_s,
+            spent_s=self._clock() - started,
+        )
+
+    def _considered(self, batch: Batch, remaining: Sequence[int], due: Sequence[bool], started: float) -> AutoPlan:
+        """A plan for a round in which drafters are asked, or at least considered. started: when this began."""
+        sequences, terms = batch.running, self._terms(batch, remaining)
+        proposals: tuple[list[Proposal], ...] = tuple([] for _ in sequences)
+        asked = [self._model_free_names if one_due else _NOBODY for one_due in due]
+        asking_s, gained_s = None, (0.0,) * len(sequences)
+        trees = self._model_free_trees(terms, due, proposals)
+        selection, expected = self._select(terms, trees, spent_s=terms.overhead_s)
         if any(due):
-            row_s = pass_s(len(requests) + 1) - pass_s(len(requests))
-            budgets = [
-                Budget(min(MAX_FREE_NODES, most) if one_due else 0, least=HOPELESS * (rate * row_s + HURDLE))
-                for most, one_due in zip(rooms, due, strict=True)
-            ]
-            trees = self._free_trees(requests, budgets)
-        selection = self._select(requests, trees, rate, pass_s, spent_s=self._rate.overhead_s)
-        if any(due):
-            self._asking_s = self._clock() - started
-            for request, gained in zip(requests, selection.gained, strict=True):
-                self._running[request.id].gained_s = gained / rate
-        if self._costly.drafters:
-            selection = self._with_costly(requests, rooms, trees, selection, rate, started)
-        self._expected_s = selection.seconds
-        return selection.trees
+            asking_s = self._clock() - started
+            gained_s = tuple(gained / terms.rate for gained in selection.gained)
+        considered, draft_s = None, 0.0
+        if self._model_based.drafters:
+            considered = self._consider(terms, selection)
+            if (chosen := considered.chosen) is not None:
+                drafted, considered, draft_s = self._asked(terms, chosen, considered, proposals)
+                merged = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
+                spent_s = terms.overhead_s + self._clock() - started
+                selection, expected = self._select(terms, merged, spent_s=spent_s, model_based=True)
+                names = frozenset(chosen.drafter.names)
+                asked = [one | names if most else one for one, most in zip(asked, remaining, strict=True)]
+        return AutoPlan(
+            sequences=sequences,
+            trees=tuple(selection.trees),
+            num_tokens=tuple(len(sequence.tokens) for sequence in sequences),
+            asked=tuple(asked),
+            expected_tokens=tuple(expected),
+            expected_s=selection.seconds,
+            plain_s=None if batch.chunks else terms.token_s * len(sequences),
+            spent_s=self._clock() - started,
+            due=tuple(due),
+            terms=terms,
+            proposals=proposals,
+            gained_s=gained_s,
+            asking_s=asking_s,
+            draft_s=draft_s,
+            considered=considered,
+        )
 
-    def _with_costly(
-        self,
-        requests: Sequence[Planned],
-        rooms: Sequence[int],
-        trees: Sequence[DraftTree],
-        free: Selection,
-        rate: float,
-        started: float,
-    ) -> Selection:
-        """The plan after the drafter with a model of its own that is worth asking was asked, if there is one.
+    def _terms(self, batch: Batch, remaining: Sequence[int]) -> Terms:
+        overhead_s, alone_s, num_beside = self._costs.overhead_s, self._costs.passes(batch), batch.num_prefill_tokens
+        token_s = (overhead_s + alone_s(len(remaining))) / len(remaining)
+        plain = 1.0 / token_s
+        rate = self._rate.at_least(plain) if self._goes_on(batch.running) else plain
+        return Terms(
+            sequences=batch.running,
+            remaining=remaining,
+            rate=rate * (1.0 + MARGIN),
+            token_s=token_s,
+            overhead_s=overhead_s,
+            pass_s=(lambda number: alone_s(number + num_beside)) if num_beside else alone_s,
+        )
 
-        trees: of the free drafters. free: what of them is to be verified otherwise. started: when this round began.
-        """
-        a_token_s, pass_s = self._plain_s / len(requests), self._pass_s
-        demands = [self._running[request.id].balance.demand(a_token_s, COSTLY_SHARE) for request in requests]
-        saved_s = [self._running[request.id].balance.saved_s for request in requests]
-        drafter = self._costly.choose(requests, rooms, free, fmean(demands) * rate, pass_s, saved_s)
-        asked = self._clock()
-        if drafter is None:
-            return free
-        drafted = self._ask(drafter, requests, self._costly.budgets(drafter, requests, rooms, rate, pass_s))
-        self._costly.drafted(drafter, requests, drafted, self._clock() - asked)
-        merged = [merge_trees(pair, ("", "")) for pair in zip(trees, drafted, strict=True)]
-        spent_s = self._rate.overhead_s + self._clock() - started
-        # What was read serves the rest of the answer. If it counted as lost, it would never be used.
-        self._draft_s = self._clock() - asked - self._costly.reading_s
-        return self._select(requests, merged, rate, pass_s, spent_s=spent_s, drafter=drafter)
+    def _goes_on(self, sequences: Sequence[SequenceView]) -> bool:
+        """Whether any of them was in a round before: otherwise other texts come now, at a speed of their own."""
+        return any(sequence.id in self._known for sequence in sequences)
 
-    def _free_trees(self, requests: Sequence[Planned], budgets: Sequence[Budget]) -> list[DraftTree]:
-        proposed = [self._ask(drafter, requests, budgets) for drafter in self._free]
-        if not proposed:
-            return [no_draft(request) for request in requests]
-        names = [""] * len(proposed)
-        return [merge_trees(trees, names) if len(trees) > 1 else trees[0] for trees in zip(*proposed, strict=True)]
-
-    def _ask(self, drafter: Drafter, requests: Sequence[Planned], budgets: Sequence[Budget]) -> list[DraftTree]:
-        """Its proposals, with chances in place of its confidences, and its name on them."""
-        trees = drafter.propose(requests, budgets)
-        return [
-            self._judged(drafter, request, tree.cut(budget.num_tokens)) if tree.num_draft_tokens else tree
-            for request, tree, budget in zip(requests, trees, budgets, strict=True)
+    def _model_free_trees(
+        self, terms: Terms, due: Sequence[bool], proposals: Sequence[list[Proposal]]
+    ) -> Sequence[DraftTree]:
+        if not any(due) or not self._model_free:
+            return [no_draft(sequence) for sequence in terms.sequences]
+        num = terms.num_sequences
+        least = BELIEVED_AT_ONCE * (terms.rate * (terms.pass_s(num + 1) - terms.pass_s(num)) + LEAST_GAIN)
+        budgets = [
+            Budget(min(MAX_MODEL_FREE_NODES, most) if one_due else 0, least=least)
+            for most, one_due in zip(terms.remaining, due, strict=True)
         ]
+        proposed = [self._judge.ask(drafter, terms.sequences, budgets, proposals) for drafter in self._model_free]
+        if len(proposed) == 1:
+            return proposed[0]
+        names = [""] * len(proposed)
+        return [merge_trees(trees, names) for trees in zip(*proposed, strict=True)]
 
-    def _judged(self, drafter: Drafter, request: Planned, tree: DraftTree) -> DraftTree:
-        survival = self._survival(drafter.name, request)
-        chances = survival.chances(request.id, tree.confidence, tree.depths)
-        self._running[request.id].proposals.append(_Proposal(drafter.name, tree, chances))
-        return tree.judged(chances, drafter.name)
+    def _consider(self, terms: Terms, model_free: Selection) -> Considered:
+        """Whether a model-based drafter is worth asking beside what is to be verified otherwise."""
+        losses = [self._losses(sequence) for sequence in terms.sequences]
+        demand = fmean([one.demand(terms.token_s, MODEL_BASED_LOSS) for one in losses])
+        demanded = terms if demand == 1.0 else replace(terms, rate=demand * terms.rate)
+        return self._model_based.consider(demanded, model_free, [one.saved_s for one in losses])
 
-    def _survival(self, drafter: str, request: Planned) -> Survival:
-        """Drafts of sampled text are right in other ways than those of greedy text."""
-        kind = drafter, request.params.greedy
-        found = self._survivals.get(kind)
-        if found is None:
-            found = self._survivals[kind] = Survival()
-        return found
-
-    def expectation(self, request_id: int) -> Expectation | None:
-        """What was expected of the last round: tokens of this request, seconds of the whole round."""
-        if self._expected_s is None or request_id not in self._running:
-            return None
-        return Expectation(num_tokens=self._running[request_id].expected, seconds=self._expected_s)
+    def _asked(
+        self, terms: Terms, chosen: CandidatePlan, considered: Considered, proposals: Sequence[list[Proposal]]
+    ) -> tuple[list[DraftTree], Considered, float]:
+        """Ask the drafter that was chosen: its trees, what asking came to, and the seconds that count as spent."""
+        self._model_based.leave_out(chosen, terms)
+        budgets, started = self._model_based.budgets(chosen, terms), self._clock()
+        trees = self._judge.ask(chosen.drafter, terms.sequences, budgets, proposals)
+        drafted = self._model_based.drafted(chosen, trees, self._clock() - started)
+        # What was prefilled serves the rest of the completion. If it counted as lost, it would never be used.
+        told = Considered(chosen, considered.gains, considered.exploration_s, drafted)
+        return trees, told, drafted.seconds - drafted.prefill_s
 
     def _select(
-        self,
-        requests: Sequence[Planned],
-        trees: Sequence[DraftTree],
-        rate: float,
-        pass_s: PassSeconds,
-        *,
-        spent_s: float,
-        drafter: CostlyDrafter | None = None,
-    ) -> Selection:
-        """What of the trees to verify. drafter: the one with a model of its own that was asked, too."""
-        num, free = len(requests), drafter is None
-        survival = [self._promised(one, tree, num, free=free) for one, tree in zip(requests, trees, strict=True)]
-        most = min(MAX_NODES, sum(tree.num_draft_tokens for tree in trees))
-        selected = select(trees, survival, pass_s, rate=rate, spent_s=spent_s, max_nodes=most)
-        tokens = 0.0
-        for request, tree in zip(requests, selected.trees, strict=True):
-            expected = sum(survivals(tree, tree.confidence)) if tree.num_draft_tokens else 1.0
-            self._running[request.id].expected = expected
-            tokens += expected
-        return replace(selected, tokens=tokens)
+        self, terms: Terms, trees: Sequence[DraftTree], *, spent_s: float, model_based: bool = False
+    ) -> tuple[Selection, list[float]]:
+        """What of the trees to verify, and the tokens expected of each. model_based: whether a model has a part in
+        them."""
+        promised = [
+            self._promised(terms, sequence, tree, model_based=model_based)
+            for sequence, tree in zip(terms.sequences, trees, strict=True)
+        ]
+        most = min(MAX_NODES, sum([tree.num_draft_tokens for tree in trees]))
+        selected = select(trees, promised, terms.pass_s, rate=terms.rate, spent_s=spent_s, max_nodes=most)
+        expected = [sum(survivals(tree, tree.confidence)) if tree.num_draft_tokens else 1.0 for tree in selected.trees]
+        return Selection(selected.trees, sum(expected), selected.seconds, selected.gained), expected
 
-    def _promised(self, request: Planned, tree: DraftTree, num_requests: int, *, free: bool) -> list[float]:
-        """Chances of the nodes to be on the accepted path, as far as the request's balance lets them count.
-
-        free: whether free drafters alone proposed them.
-        """
+    def _promised(self, terms: Terms, sequence: SequenceView, tree: DraftTree, *, model_based: bool) -> list[float]:
+        """Chances of the nodes to be on the accepted path, as far as the sequence's loss budget lets them count."""
         if tree.num_draft_tokens == 0:
             return [1.0]
-        balance = self._running[request.id].balance
-        demand = balance.demand(self._plain_s / num_requests, FREE_SHARE if free else COSTLY_SHARE)
-        hurdle = FIRST_HURDLE if free and balance.saved_s <= 0.0 else HURDLE
+        losses = self._losses(sequence)
+        demand = losses.demand(terms.token_s, MODEL_BASED_LOSS if model_based else MODEL_FREE_LOSS)
+        least_gain = LEAST_GAIN if model_based or losses.saved_s > 0.0 else FIRST_LEAST_GAIN
         chances = survivals(tree, tree.confidence)
-        least = sorted(chances)[-balance.max_nodes - 1] if tree.num_draft_tokens > balance.max_nodes else 0.0
-        return [max(0.0, chance / demand - hurdle) if chance >= least else 0.0 for chance in chances]
+        least = sorted(chances)[-losses.max_nodes - 1] if tree.num_draft_tokens > losses.max_nodes else 0.0
+        return [max(0.0, chance / demand - least_gain) if chance >= least else 0.0 for chance in chances]
 
-    def observe(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
-        """See `Planner`."""
-        if not requests:  # all have failed: nothing is known of the pass but its time
-            return
-        if self._idle:
-            self._observe_idle(requests, outcomes, times)
-            return
-        started = self._clock()
-        lengths = [self._running[request.id].length for request in requests]
-        rows = [outcome.tree.num_nodes for outcome in outcomes]
-        num_tokens = sum(len(request.tokens) - length for request, length in zip(requests, lengths, strict=True))
-        self._rate.observe(num_tokens, times)
-        row_positions = sum(r * length for r, length in zip(rows, lengths, strict=True))
-        self._cost.observe(sum(rows), times.verify, num_row_positions=row_positions, num_positions=sum(lengths))
-        self._count(requests, outcomes, rows)
-        self._costly.observe(requests, times)
-        for drafter in self._drafters.values():
-            if self._asking_s is not None or not getattr(drafter, "dozes", False):
-                drafter.observe(requests, outcomes)
-        if self._asking_s is not None:
-            num_asked = sum(self._running[request.id].asked for request in requests)
-            self._interest.count_cost((self._asking_s + self._clock() - started) / max(1, num_asked))
+    def _losses(self, sequence: SequenceView) -> LossBudget:
+        known = self._known.get(sequence.id)
+        return _NEW if known is None else known.losses
 
-    def _observe_idle(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], times: RoundTimes) -> None:
+    # --- after the pass -------------------------------------------------------------------------------------------
+
+    def observe(self, plan: Plan, result: RoundResult) -> None:
+        """See `Planner`. Of a round beside prompt chunks, neither costs nor speed are learned."""
+        if isinstance(plan, AutoPlan):
+            self._observe_considered(plan, result)
+        else:
+            self._observe_skipped(plan, result)
+
+    def _observe_skipped(self, plan: Plan, result: RoundResult) -> None:
         """After a round in which nobody was asked: there are others to learn from, and here time matters most."""
-        self._rate.observe(len(requests), times)
-        self._costly.doze(requests, times)
-        for request, outcome in zip(requests, outcomes, strict=True):
-            running = self._running[request.id]
-            running.balance.num_tokens += len(request.tokens) - running.length
-            running.explanation.add(outcome, ())
-        for drafter in self._drafters.values():
-            if not getattr(drafter, "dozes", False):
-                drafter.observe(requests, outcomes)
+        num_emitted, goes_on = 0, False
+        for sequence, num_before, outcome in zip(plan.sequences, plan.num_tokens, result.outcomes, strict=True):
+            if outcome is not None:
+                known = self._known.get(sequence.id)
+                if known is None:
+                    known = self._known[sequence.id] = _Known()
+                else:
+                    goes_on = True
+                num_emitted += len(sequence.tokens) - num_before
+                known.losses.num_tokens += len(sequence.tokens) - num_before
+                known.explanation.add(outcome, ())
+                self._skipping.count_skipped(sequence.id)
+        if not num_emitted:  # all have failed: nothing is known of the pass but its time
+            return
+        total_s = result.times.total
+        if not goes_on:
+            self._rate.start_anew()
+        if tells_costs(result):
+            self._rate.observe(num_emitted, total_s)
+            self._costs.observe_overhead(result.times)
+        self._model_based.observe(plan.sequences, None, total_s)
+        self._tell(self._never_skipped, plan, result)
 
-    def _count(self, requests: Sequence[Planned], outcomes: Sequence[Outcome], rows: Sequence[int]) -> None:
-        """What the round brought each request, what it cost it, and what is learned of the drafters."""
-        # What a row and a request's draft cost; each request answers for its own.
-        row_s = (self._pass_s(sum(rows)) - self._pass_s(len(rows))) / max(1, sum(rows) - len(rows))
-        draft_s = self._draft_s / max(1, sum(count > 1 for count in rows))
-        plain_s = self._plain_s / len(rows)
-        for request, outcome in zip(requests, outcomes, strict=True):
-            running = self._running[request.id]
-            running.balance.count(
-                num_emitted=len(request.tokens) - running.length,
+    @staticmethod
+    def _tell(drafters: Sequence[Drafter], plan: Plan, result: RoundResult) -> None:
+        if drafters:
+            told = [pair for pair in zip(plan.sequences, result.outcomes, strict=True) if pair[1] is not None]
+            for drafter in drafters:
+                drafter.observe([sequence for sequence, _ in told], [outcome for _, outcome in told if outcome])
+
+    def _observe_considered(self, plan: AutoPlan, result: RoundResult) -> None:
+        started = self._clock()
+        outcomes = [(index, outcome) for index, outcome in enumerate(result.outcomes) if outcome is not None]
+        if not outcomes:  # all have failed: nothing is known of the pass but its time
+            return
+        if not self._goes_on(plan.sequences):
+            self._rate.start_anew()
+        if tells_costs(result):
+            num_emitted = sum([len(one.tokens) for one in plan.sequences]) - sum(plan.num_tokens)
+            self._rate.observe(num_emitted, result.times.total)
+            self._costs.observe(plan, result)
+        self._model_based.observe(plan.sequences, plan.considered, result.times.total)
+        self._count(plan, outcomes)
+        asked = plan.asking_s is not None
+        self._tell(self._drafters if asked else self._never_skipped, plan, result)
+        if plan.asking_s is not None:
+            num_asked = sum(plan.due[index] for index, _ in outcomes)
+            self._skipping.count_cost((plan.asking_s + self._clock() - started) / max(1, num_asked))
+
+    def _count(self, plan: AutoPlan, outcomes: Sequence[tuple[int, Outcome]]) -> None:
+        """What the round brought each sequence, what it cost it, and what is learned of the drafters."""
+        terms = plan.terms
+        # What a node and a sequence's draft cost; each sequence answers for its own.
+        num_nodes = sum(outcome.tree.num_nodes for _, outcome in outcomes)
+        num_drafted = sum(outcome.num_draft_tokens > 0 for _, outcome in outcomes)
+        node_s = (terms.pass_s(num_nodes) - terms.pass_s(len(outcomes))) / max(1, num_nodes - len(outcomes))
+        draft_s = plan.draft_s / max(1, num_drafted)
+        for index, outcome in outcomes:
+            sequence = plan.sequences[index]
+            known = self._known.get(sequence.id)
+            if known is None:
+                known = self._known[sequence.id] = _Known()
+            emitted = sequence.tokens[plan.num_tokens[index] :]
+            known.losses.count(
+                num_emitted=len(emitted),
                 num_drafted=outcome.num_draft_tokens,
-                plain_s=plain_s,
-                extra_s=(draft_s + row_s * outcome.num_draft_tokens) if outcome.num_draft_tokens else 0.0,
+                token_s=terms.token_s,
+                extra_s=(draft_s + node_s * outcome.num_draft_tokens) if outcome.num_draft_tokens else 0.0,
             )
-            if running.asked:
-                self._interest.count_gain(request.id, running.gained_s, plain_s)
-            emitted = request.tokens[running.length :]
-            for proposal in running.proposals:
-                self._learn(request, proposal, emitted)
-            running.explanation.add(outcome, [proposal.drafter for proposal in running.proposals])
+            if plan.due[index]:
+                self._skipping.count_gain(sequence.id, plan.gained_s[index], terms.token_s)
+            else:
+                self._skipping.count_skipped(sequence.id)
+            for proposal in plan.proposals[index]:
+                accepted = self._judge.learn(sequence, proposal, emitted)
+                if not proposal.drafter.model_free:
+                    for one in accepted:
+                        self._model_based.history.learn(proposal.drafter.name, sequence, accepted=one)
+            known.explanation.add(outcome, [proposal.drafter.name for proposal in plan.proposals[index]])
 
-    def _learn(self, request: Planned, proposal: _Proposal, emitted: Sequence[int]) -> None:
-        """Compare a proposal with what was said, as deep as both go."""
-        survival, tree = self._survival(proposal.drafter, request), proposal.tree
-        costly = not self._drafters[proposal.drafter].free
-        for depth, nodes, right in tree.compared(emitted):
-            for node in nodes:
-                chance = proposal.chances[node]
-                survival.learn(request.id, tree.confidence[node], depth, right=node == right, expected=chance)
-            if costly:
-                self._costly.learn(proposal.drafter, request, right=right is not None)
+    # --- sequences ------------------------------------------------------------------------------------------------
 
-    def forget(self, request_id: int) -> None:
+    def begin(self, sequence: SequenceView, features: PromptFeatures) -> None:
         """See `Planner`."""
-        self._running.pop(request_id, None)
-        self._interest.forget(request_id)
-        for survival in self._survivals.values():
-            survival.forget(request_id)
-        self._costly.forget(request_id)
-        for drafter in self._drafters.values():
-            drafter.forget(request_id)
+        for drafter in self._drafters:
+            drafter.begin(sequence, features)
 
-    def reason(self, request_id: int) -> str:
+    def end(self, sequence_id: int) -> None:
+        """See `Planner`."""
+        self._known.pop(sequence_id, None)
+        self._skipping.end(sequence_id)
+        self._judge.end(sequence_id)
+        self._model_based.history.end(sequence_id)
+        for drafter in self._drafters:
+            drafter.end(sequence_id)
+
+    def reason(self, sequence_id: int) -> str:
         """See `Planner`. With what drafters have to say against themselves, if anything."""
-        running = self._running.get(request_id)
-        if running is None:
+        known = self._known.get(sequence_id)
+        if known is None:
             return "auto: ended before its first round"
-        problems = filter(None, (getattr(drafter, "problem", "") for drafter in self._drafters.values()))
-        return running.explanation.words(self.methods, [*self._costly.remarks(request_id), *problems])
-
-    @property
-    def calibration_error(self) -> dict[str, float]:
-        """Expected calibration error of each drafter that was counted, greedy and sampled text apart."""
-        found = {}
-        for (name, greedy), survival in self._survivals.items():
-            if survival.calibration_error is not None:
-                found[f"{name} ({'greedy' if greedy else 'sampled'})"] = survival.calibration_error
-        return found
+        problems = [drafter.problem for drafter in self._drafters if drafter.problem]
+        return known.explanation.words(self.names, [*self._model_based.remarks(sequence_id), *problems])

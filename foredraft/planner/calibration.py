@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from foredraft.planner.cost import Calibration
 
-ROWS = (1, 2, 4, 8, 9, 16)
-"""What a pass takes rises by more from 8 to 9 rows than to 8: kernels take 8 rows at once at the most."""
-READING_ROWS = (1, 2, 4, 8, 64)
+PASS_TOKENS = (1, 2, 4, 8, 9, 16)
+"""What a pass takes rises by more from 8 to 9 tokens than to 8: kernels take 8 at once at the most."""
+DRAFT_TOKENS = (1, 2, 4, 8, 64)
+"""The same of a draft model: steps, and a chunk of its prefill."""
 CONTEXT = 1024
 NUM_REPEATS = 3
 SLOWER = 1.3
@@ -28,36 +29,36 @@ MOST_PLACES = 1000
 _Saved = TypeVar("_Saved")
 
 TimePass = Callable[[int, int], float]
-"""From a number of rows and of cached positions to the seconds that a pass took."""
+"""From a number of batched tokens and of cached positions to the seconds that a pass took."""
 
 
 def calibrate(
-    time_pass: TimePass, *, rows: tuple[int, ...] = ROWS, context: int = CONTEXT, budget_s: float = 0.7
+    time_pass: TimePass, *, num_tokens: tuple[int, ...] = PASS_TOKENS, context: int = CONTEXT, budget_s: float = 0.7
 ) -> Calibration:
-    """Time passes, the numbers of rows in turn so that a disturbance does not hit one alone.
+    """Time passes, the numbers of tokens in turn so that a disturbance does not hit one alone.
 
     context: cached positions for the cost of attention; 0: not measured. budget_s: no further turn is begun after
-    so many seconds; a first one is always made, of at least two numbers of rows.
+    so many seconds; a first one is always made, of at least two numbers of tokens.
     """
     started = time.perf_counter()
-    time_pass(rows[0], 0)  # the first pass also makes memory come into being
+    time_pass(num_tokens[0], 0)  # the first pass also makes memory come into being
     seconds: dict[int, list[float]] = {}
     behind: dict[int, list[float]] = {}
     for turn in range(NUM_REPEATS):
-        for index, count in enumerate(rows):
+        for index, count in enumerate(num_tokens):
             late = time.perf_counter() - started > (budget_s if turn else 2 * budget_s)
             if late and (turn or index > 1):
                 break
             seconds.setdefault(count, []).append(time_pass(count, 0))
-            if context and count in (rows[0], 8) and not late:
+            if context and count in (num_tokens[0], 8) and not late:
                 behind.setdefault(count, []).append(time_pass(count, context))
     least = {count: _typical(times) for count, times in seconds.items()}
-    per_position, per_row = _attention(least, {count: _typical(times) for count, times in behind.items()}, context)
+    per_position, per_token = _attention(least, {count: _typical(times) for count, times in behind.items()}, context)
     measured = tuple(sorted(least))
     # A thousand positions never cost more than the weights; where they seem to, something else had the machine.
-    most = least[rows[0]] / 1000
+    most = least[num_tokens[0]] / 1000
     return Calibration(
-        measured, _rising([least[count] for count in measured]), min(per_position, most), min(per_row, most)
+        measured, _rising([least[count] for count in measured]), min(per_position, most), min(per_token, most)
     )
 
 
@@ -68,11 +69,10 @@ def holds(saved: Calibration, time_pass: TimePass, *, context: int) -> bool:
     more, something else may have it now; the rounds will say.
     """
     time_pass(1, 0)  # the first pass also makes memory come into being
-    if any(
-        SLOWER * time_pass(count, 0) < saved.seconds[saved.rows.index(count)] for count in (1, 8) if count in saved.rows
-    ):
+    known = dict(zip(saved.num_tokens, saved.seconds, strict=True))
+    if any(SLOWER * time_pass(count, 0) < known[count] for count in (1, 8) if count in known):
         return False
-    behind = saved.seconds[0] + context * (saved.per_position + saved.per_position_row)
+    behind = saved.seconds[0] + context * (saved.per_position + saved.per_position_token)
     return not context or SLOWER * time_pass(1, context) >= behind
 
 
@@ -91,8 +91,8 @@ def _attention(seconds: Mapping[int, float], behind: Mapping[int, float], contex
         return 0.0, 0.0
     if 8 not in extra:
         return extra[1], 0.0
-    per_row = max(0.0, (extra[8] - extra[1]) / 7)
-    return max(0.0, extra[1] - per_row), per_row
+    per_token = max(0.0, (extra[8] - extra[1]) / 7)
+    return max(0.0, extra[1] - per_token), per_token
 
 
 def _agreement(values: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What a forward pass costs, by the number of rows and the positions they look back on.
+"""What a forward pass costs, by its number of batched tokens and the positions that they look back on.
 
 Measured once (see `foredraft.planner.calibration`), and corrected by every round that runs: the machine may be busy
 with something else, its memory slower than a minute ago, or the calibration years old.
@@ -15,63 +15,61 @@ from statistics import median
 from typing import Any
 
 NUM_TO_JUDGE = 9
-"""Passes whose median says what a number of rows takes: few disturbed ones do not count, and a lasting change does."""
+"""Passes whose median says what a number of tokens takes: few disturbed ones do not count, a lasting change does."""
 NUM_OF_LEVEL = 5
 """Passes whose median says how fast the machine is now."""
 NUM_REMEMBERED = 32
-"""Passes of each number of rows that are remembered, for when the machine is as fast again as it was then."""
+"""Passes of each number of tokens that are remembered, for when the machine is as fast again as it was then."""
 ALIKE = 0.1
-"""Passes count for each other where the machine was as fast, but for this share."""
+"""Passes count for each other where the machine was as fast, but for this part."""
 WEIGHT_OF_GUESS = 1.0
-"""How many passes of a number of rows weigh as much as the guess from the speed of the machine."""
+"""How many passes of a number of tokens weigh as much as the guess from the speed of the machine."""
 HOPE = 0.75
-"""Of two guesses at rows that were not seen, the weight of the one that says less: trying them shows what is true."""
+"""Of two guesses at a pass that was not seen, the weight of the cheaper one: trying it shows what is true."""
 NUM_ROUNDS_TO_FORGET = 100.0
-"""Rounds after which what was seen at a number of rows weighs half: it is not asked for now, and things change."""
+"""Rounds after which what was seen at a number of tokens weighs half: it is not asked for now, and things change."""
 LITTLE, REFRESHED = 0.02, 16
-"""Change of speed from which, and rounds after which, all numbers of rows are looked at again, not only the last."""
+"""Change of speed from which, and rounds after which, all numbers of tokens are looked at again, not only the last."""
 MOST_ROUNDS_WITHOUT = 16
-"""Rounds without a pass of the fewest rows after which passes of more rows say how fast the machine is."""
-MOST_ROWS = 65536
-"""Most rows of a pass that a calibration may name: far more than is ever measured."""
+"""Rounds without a pass of the fewest tokens after which passes of more tokens say how fast the machine is."""
+MOST_TOKENS = 65536
+"""Most tokens of a pass that a calibration may name: far more than is ever measured."""
 
 PassSeconds = Callable[[int], float]
-"""From a number of rows to the seconds of a pass of so many."""
+"""From a number of batched tokens to the seconds of a pass of so many."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     """Seconds of one pass, as measured.
 
-    rows: numbers of rows, rising from 1. seconds: of a pass of so many rows with nothing behind them.
-    per_position: seconds that one cached position adds to a pass. per_position_row: and to each of its rows.
+    num_tokens: numbers of batched tokens, rising from 1. seconds: of a pass of so many, with nothing cached.
+    per_position: seconds that one cached position adds to a pass. per_position_token: and to each of its tokens.
     """
 
-    rows: tuple[int, ...]
+    num_tokens: tuple[int, ...]
     seconds: tuple[float, ...]
     per_position: float = 0.0
-    per_position_row: float = 0.0
+    per_position_token: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.rows or self.rows[0] != 1 or len(self.rows) != len(self.seconds):
-            raise ValueError("a calibration needs one time for each number of rows, the first of which is 1")
-        if list(self.rows) != sorted(set(self.rows)) or min(self.seconds) <= 0:
-            raise ValueError("a calibration needs rising numbers of rows, and times above 0")
-        if self.rows[-1] > MOST_ROWS:  # times are tabulated for every number up to it
-            raise ValueError(f"a calibration needs numbers of rows of at most {MOST_ROWS}")
-        if not all(map(math.isfinite, self.seconds)) or not 0 <= self.per_position < math.inf:
-            raise ValueError("a calibration needs finite times")
-        if not 0 <= self.per_position_row < math.inf:
+        if not self.num_tokens or self.num_tokens[0] != 1 or len(self.num_tokens) != len(self.seconds):
+            raise ValueError("a calibration needs one time for each number of tokens, the first of which is 1")
+        if list(self.num_tokens) != sorted(set(self.num_tokens)) or min(self.seconds) <= 0:
+            raise ValueError("a calibration needs rising numbers of tokens, and times above 0")
+        if self.num_tokens[-1] > MOST_TOKENS:  # times are tabulated for every number up to it
+            raise ValueError(f"a calibration needs numbers of tokens of at most {MOST_TOKENS}")
+        if not all(0 <= time < math.inf for time in (*self.seconds, self.per_position, self.per_position_token)):
             raise ValueError("a calibration needs finite times")
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Calibration":
         """From the plain values of its fields. Raises KeyError, TypeError or ValueError where they are none."""
         return cls(
-            tuple(int(count) for count in fields["rows"]),
+            tuple(int(number) for number in fields["num_tokens"]),
             tuple(float(seconds) for seconds in fields["seconds"]),
             float(fields["per_position"]),
-            float(fields["per_position_row"]),
+            float(fields["per_position_token"]),
         )
 
 
@@ -83,36 +81,36 @@ class CostModel:
         self._points: list[_Point] = []
         self._num_filled = 32
         self._fill()
-        self._seen: list[deque[tuple[float, float]]] = [deque(maxlen=NUM_REMEMBERED) for _ in calibration.rows]
-        self._last_seen = [0] * len(calibration.rows)
+        self._seen: list[deque[tuple[float, float]]] = [deque(maxlen=NUM_REMEMBERED) for _ in calibration.num_tokens]
+        self._last_seen = [0] * len(calibration.num_tokens)
         self._levels: deque[float] = deque(maxlen=NUM_OF_LEVEL)
         self._of_levels = 0
         self._level = self._level_of_all = 1.0
         self._num_rounds = 0
-        self._corrections = [1.0] * len(calibration.rows)
+        self._corrections = [1.0] * len(calibration.num_tokens)
         self._corrected = list(calibration.seconds)
-        self._correct(range(len(calibration.rows)))
+        self._correct(range(len(calibration.num_tokens)))
 
-    def seconds(self, num_rows: int, num_row_positions: int = 0, num_positions: int = 0) -> float:
-        """Seconds of a pass of `num_rows` rows, 1 or more.
+    def seconds(self, num_tokens: int, num_token_positions: int = 0, num_positions: int = 0) -> float:
+        """Seconds of a pass of `num_tokens` tokens, 1 or more.
 
-        num_positions: cached positions of all its requests together. num_row_positions: the same, summed over rows.
+        num_positions: cached positions of all its sequences together. num_token_positions: of all its tokens together.
         """
-        point = self._point(num_rows)
-        attention = self._attention(num_row_positions, num_positions)
+        point = self._point(num_tokens)
+        attention = self._attention(num_token_positions, num_positions)
         return point.of(self._corrected) + self._corrections[point.nearest] * attention
 
-    def passes(self, num_requests: int, num_positions: int) -> PassSeconds:
-        """What passes cost until the next one is observed. num_positions: cached positions of all requests together."""
+    def passes(self, num_sequences: int, num_positions: int) -> PassSeconds:
+        """What passes cost as far as is known now. num_positions: cached positions of all sequences together."""
         corrected, of_attention, point = self._corrected, self._corrections[0], self._point
-        per_row = of_attention * self._calibration.per_position_row * num_positions / max(1, num_requests)
+        per_token = of_attention * self._calibration.per_position_token * num_positions / max(1, num_sequences)
         per_pass = of_attention * self._calibration.per_position * num_positions
-        return lambda rows: point(rows).of(corrected) + per_row * rows + per_pass
+        return lambda number: point(number).of(corrected) + per_token * number + per_pass
 
-    def observe(self, num_rows: int, seconds: float, num_row_positions: int = 0, num_positions: int = 0) -> None:
+    def observe(self, num_tokens: int, seconds: float, num_token_positions: int = 0, num_positions: int = 0) -> None:
         """Learn from a pass that ran."""
-        point = self._point(num_rows)
-        expected = point.of(self._calibration.seconds) + self._attention(num_row_positions, num_positions)
+        point = self._point(num_tokens)
+        expected = point.of(self._calibration.seconds) + self._attention(num_token_positions, num_positions)
         index, ratio = point.nearest, seconds / expected
         self._num_rounds += 1
         self._last_seen[index] = self._num_rounds
@@ -127,7 +125,7 @@ class CostModel:
             self._correct((index,))
 
     def _fewest(self) -> int:
-        """The fewest rows that were seen lately: passes of these say how fast the machine is."""
+        """The fewest tokens that were seen lately: passes of these say how fast the machine is."""
         before = max(0, self._num_rounds - MOST_ROUNDS_WITHOUT)
         fewest = next(index for index, seen in enumerate(self._last_seen) if seen > before)
         if fewest != self._of_levels:
@@ -135,26 +133,26 @@ class CostModel:
             self._of_levels = fewest
         return fewest
 
-    def _attention(self, num_row_positions: int, num_positions: int) -> float:
+    def _attention(self, num_token_positions: int, num_positions: int) -> float:
         c = self._calibration
-        return c.per_position * num_positions + c.per_position_row * num_row_positions
+        return c.per_position * num_positions + c.per_position_token * num_token_positions
 
-    def _point(self, num_rows: int) -> "_Point":
-        if num_rows > self._num_filled:
-            self._num_filled = 2 * num_rows
+    def _point(self, num_tokens: int) -> "_Point":
+        if num_tokens > self._num_filled:
+            self._num_filled = 2 * num_tokens
             self._fill()
-        return self._points[num_rows - 1]
+        return self._points[num_tokens - 1]
 
     def _fill(self) -> None:
-        """Find the place of every number of rows once: several are looked up in each round."""
-        measured = self._calibration.rows
+        """Find the place of every number of tokens once: several are looked up in each round."""
+        measured = self._calibration.num_tokens
         self._points = [_point_between(measured, count) for count in range(1, self._num_filled + 1)]
 
     def _correct(self, indices: Iterable[int]) -> None:
-        """By how much some numbers of rows take longer than calibrated, and thus how long."""
+        """By how much some numbers of tokens take longer than calibrated, and thus how long."""
         for index in indices:
             self._corrections[index] = self._correction(index)
-        # Noise must not make more rows look cheaper than fewer.
+        # Noise must not make more tokens look cheaper than fewer.
         seconds = map(mul, self._calibration.seconds, self._corrections)
         self._corrected = list(accumulate(seconds, max))
 
@@ -168,11 +166,13 @@ class CostModel:
         return (weight * found + WEIGHT_OF_GUESS * guess) / (weight + WEIGHT_OF_GUESS)
 
     def _guess(self, index: int) -> float:
-        """What a number of rows takes in calibrated times, by the speed of passes of the fewest.
+        """What a number of tokens takes in calibrated times, by the speed of passes of the fewest.
 
-        Where these are slower, or faster, all of the work may be, or only the memory, which more rows do not wait for
-        as they compute in the meantime (Williams et al., "Roofline", 2009).
+        Where these are slower, or faster, all of the work may be, or only the memory, which more tokens do not wait
+        for as they compute in the meantime (Williams et al., "Roofline", 2009).
         """
+        if index <= self._of_levels:  # the speed is that of passes of these, or of more tokens
+            return self._level
         seconds = self._calibration.seconds
         of_all, of_memory = self._level, max(1.0, self._level * seconds[0] / seconds[index])
         less, more = sorted((of_all, of_memory))
@@ -181,20 +181,20 @@ class CostModel:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A number of rows among those measured: the two that it lies between, and its share of the way from low to high.
+    """A number of tokens among those measured: the two that it lies between, and how much of the way from low to high.
 
-    With one number measured only, times are in proportion to rows.
+    With one number measured only, times are in proportion to tokens.
     """
 
     low: int
     high: int
-    share: float
+    part: float
     nearest: int
     scale: float = 1.0
 
     def of(self, seconds: Sequence[float]) -> float:
         low = seconds[self.low]
-        return self.scale * (low + self.share * (seconds[self.high] - low))
+        return self.scale * (low + self.part * (seconds[self.high] - low))
 
 
 def _point_between(measured: Sequence[int], count: int) -> _Point:
@@ -205,5 +205,5 @@ def _point_between(measured: Sequence[int], count: int) -> _Point:
     if len(measured) == 1:
         return _Point(0, 0, 0.0, nearest, float(count))
     high = min(bisect_left(measured, count, 1), len(measured) - 1)
-    share = (count - measured[high - 1]) / (measured[high] - measured[high - 1])
-    return _Point(high - 1, high, share, nearest)
+    part = (count - measured[high - 1]) / (measured[high] - measured[high - 1])
+    return _Point(high - 1, high, part, nearest)

@@ -1,7 +1,7 @@
-"""What a plan did for a request, in words."""
+"""What a planner did for a sequence, in words."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from foredraft.drafters.base import Outcome
@@ -9,7 +9,7 @@ from foredraft.drafters.base import Outcome
 
 @dataclass
 class Explanation:
-    """Counts of a request's rounds. proposed, drafted, accepted: by drafter; a drafter drafted what was verified."""
+    """Counts of a sequence's rounds. proposed, drafted, accepted: by drafter; a drafter drafted what was verified."""
 
     num_rounds: int = 0
     num_drafted_rounds: int = 0
@@ -21,19 +21,20 @@ class Explanation:
         """Count a round. proposers: the drafters that had a proposal."""
         self.num_rounds += 1
         self.num_drafted_rounds += outcome.num_draft_tokens > 0
-        self.proposed.update(proposers)
+        if proposers:
+            self.proposed.update(proposers)
         sources = outcome.tree.sources
         if sources:
             self.drafted.update(sources[1:])
-            self.accepted.update(sources[node] for node in outcome.path)
+            self.accepted.update([sources[node] for node in outcome.path])
 
-    def words(self, methods: Sequence[str], remarks: Sequence[str]) -> str:
+    def words(self, names: Sequence[str], remarks: Iterable[str]) -> str:
         """One line: rounds with a draft, and of each drafter what of its tokens was verified and accepted."""
         parts = [f"auto: drafted in {self.num_drafted_rounds} of {self.num_rounds} rounds"]
-        for name in methods:
+        for name in names:
             if self.drafted[name]:
-                share = self.accepted[name] / self.drafted[name]
-                parts.append(f"{name}: {share:.0%} of {self.drafted[name]} tokens accepted")
+                rate = self.accepted[name] / self.drafted[name]
+                parts.append(f"{name}: {rate:.0%} of {self.drafted[name]} tokens accepted")
             elif self.proposed[name]:
-                parts.append(f"{name}: had proposals in {self.proposed[name]} rounds, none worth a row")
+                parts.append(f"{name}: had proposals in {self.proposed[name]} rounds, none worth verifying")
         return "; ".join([*parts, *remarks])

@@ -1,16 +1,16 @@
-"""How often a draft model agrees with the target on a text they have not seen, before anybody asked it.
+"""How often a model-based drafter agrees with the target on a text they have not seen, before anybody asked it.
 
-Reading a prompt takes a draft model longer than it may take just to see how good it is. So that is seen once, when the
-models are loaded together for the first time, on a short text like the answers of assistants.
+The prefill of a prompt takes a draft model longer than it may take just to see how good it is. So that is seen once,
+when the models are loaded together for the first time, on a short text like those of assistants.
 """
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence as Several
 
-from foredraft.drafters.base import CostlyDrafter
+from foredraft.drafters.base import Drafter, PromptFeatures
 from foredraft.models.cached_decoder import CachedDecoder, Entry
-from foredraft.sampling import Processors, SamplingParams
+from foredraft.sampling import SamplingParams
+from foredraft.sequence import Sequence, Status
 from foredraft.tree import Budget, DraftTree
 
 SAMPLE = """\
@@ -25,51 +25,50 @@ def average(numbers):
 This function takes a list of numbers and returns their average. If the list is empty, there is nothing to divide by.
 """
 NUM_TOKENS = 72
-"""Most tokens of the sample that are read."""
+"""Most tokens of the sample that are looked at."""
 NUM_BEFORE = 16
-"""Tokens that are read before the first look."""
+"""Tokens before the first place that is."""
 NUM_PLACES = 16
 
 _ids = itertools.count(-1, -1)
+"""No other sequence has such an id."""
 
 
-@dataclass
-class _Sample:
-    """The sample as drafters see requests. No request has such an id."""
-
-    tokens: list[int]
-    params: SamplingParams
-    id: int = field(default_factory=lambda: next(_ids))
-    num_prompt_tokens: int = 1
-    choice: int = 0
-    processors: Processors | None = None
-
-
-def agreement(drafter: CostlyDrafter, decoder: CachedDecoder, tokens: Sequence[int]) -> tuple[int, int]:
+def agreement(drafter: Drafter, decoder: CachedDecoder, tokens: Several[int]) -> tuple[int, int]:
     """At how many places of a text the drafter's next token is the target's, and at how many it had one.
 
-    decoder: the target's. tokens: of the text. Both continue what the text says so far, greedily. (0, 0) where the text
-    is too short.
+    decoder: the target's; it returns the hidden states of the layers that the drafter wants. tokens: of the text. Both
+    continue what the text says so far, greedily. (0, 0) where the text is too short.
     """
-    tokens = tokens[:NUM_TOKENS]
+    tokens = list(tokens[:NUM_TOKENS])
     places = range(NUM_BEFORE, len(tokens), max(1, (len(tokens) - NUM_BEFORE) // NUM_PLACES))
     if not places:
         return 0, 0
-    sequence = decoder.cache.open(())
-    try:
-        [logits_NV] = decoder.forward([Entry(sequence, DraftTree.chain(tokens[0], tuple(tokens[1:])))])
-        wanted = [int(logits_NV[place - 1].argmax()) for place in places]
-    finally:
-        sequence.close()
-    sample = _Sample([], SamplingParams().with_seed())
+    blocks = decoder.cache.open()
+    sample = Sequence(
+        id=next(_ids),
+        tokens=tokens[:1],
+        num_prompt_tokens=1,
+        params=SamplingParams().with_seed(),
+        max_length=decoder.config.context_length,
+        blocks=blocks,
+        status=Status.RUNNING,
+    )
     num_right = num_seen = 0
     try:
-        for place, token in zip(places, wanted, strict=True):
-            sample.tokens = list(tokens[:place])
+        result = decoder.forward([Entry(blocks, DraftTree.chain(tokens[0], tuple(tokens[1:])))])
+        wanted = [int(result.logits_NV[0][place - 1].argmax()) for place in places]
+        # Copies: a drafter that is a part of the target runs passes of its own.
+        hidden_ND = {layer: states.copy() for layer, states in result.hidden_of(0).items()}
+        for before, place, token in zip((1, *places), places, wanted, strict=False):
+            sample.tokens = tokens[:place]
+            known = {layer: states[before - 1 : place - 1] for layer, states in hidden_ND.items()}
+            drafter.begin(sample, PromptFeatures(before - 1, place - before, known))
             [tree] = drafter.propose([sample], [Budget(1)])
             if tree.num_draft_tokens:
                 num_seen += 1
                 num_right += tree.tokens[1] == token
     finally:
-        drafter.forget(sample.id)
+        blocks.close()
+        drafter.end(sample.id)
     return num_right, num_seen

@@ -2,18 +2,31 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from foredraft.drafters.base import CostlyDrafter, Drafter
+from foredraft.drafters.base import Drafter
 from foredraft.errors import ForedraftError
 from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.planner.auto import AutoPlanner
-from foredraft.planner.calibration import READING_ROWS, ROWS, CalibrationStore, TimePass, calibrate, holds
+from foredraft.planner.calibration import DRAFT_TOKENS, PASS_TOKENS, CalibrationStore, TimePass, calibrate, holds
 from foredraft.planner.cost import Calibration, CostModel
 from foredraft.planner.first_look import agreement
 from foredraft.planner.profile import Learned, Profile
 from foredraft.planner.step_costs import StepCosts
 
 FIRST_GAIN = 0.1
-"""Tokens that a costly drafter is taken to gain for each token of an answer before any answer has shown it."""
+"""Tokens that a model-based drafter is taken to gain for each token of a completion before any has shown it."""
+
+
+def make_cost_model(
+    decoder: CachedDecoder, store: CalibrationStore, key: Mapping[str, object], profile: Profile | None = None
+) -> CostModel:
+    """What the target's passes cost here: calibrated now, where it was not before. Arguments as below."""
+    known = profile.calibration(key) if profile else None
+    context = max(0, min(1024, decoder.config.context_length - 64))
+
+    def time_pass(num_tokens: int, context: int) -> float:
+        return decoder.time_forward(num_tokens=num_tokens, context=context)
+
+    return CostModel(known or _known(store, key, time_pass, context=context))
 
 
 def make_auto_planner(
@@ -24,21 +37,15 @@ def make_auto_planner(
     sample: Callable[[], Sequence[int]],
     profile: Profile | None = None,
 ) -> AutoPlanner:
-    """Calibrate what was not calibrated before, look how often costly drafters are right, and plan by it.
+    """Calibrate what was not calibrated before, look how often model-based drafters are right, and plan by it.
 
     decoder: the target's. key: what its times depend on: file, kernels, machine, settings. sample: the tokens of
     `first_look.SAMPLE`. profile: what was found out before; it comes before the store.
     """
-    context = min(1024, decoder.config.context_length - 64)
-
-    def of_target(num_tokens: int, context: int) -> float:
-        return decoder.time_forward(num_tokens=num_tokens, context=context)
-
-    known = profile.calibration(key) if profile else None
-    cost = CostModel(known or _known(store, key, of_target, context=max(0, context)))
     steps, learned = {}, dict(profile.learned if profile else {})
+    cost = make_cost_model(decoder, store, key, profile)
     for drafter in drafters:
-        if not drafter.free:
+        if not drafter.model_free:
             known = profile.calibration(key, drafter.name) if profile else None
             steps[drafter.name] = StepCosts(known or _of_drafter(drafter, store, key))
             if drafter.name not in learned:
@@ -53,31 +60,28 @@ def _looked_at(
     key: Mapping[str, object],
     sample: Callable[[], Sequence[int]],
 ) -> Learned:
-    costly: CostlyDrafter = drafter  # type: ignore[assignment]
-    identity, own_key = getattr(drafter, "identity", ""), _own_key(drafter, key)
-    seen = store.load_agreement(own_key) if identity else None
+    own_key = _own_key(drafter, key)
+    seen = store.load_agreement(own_key) if drafter.spec.identity else None
     if seen is None:
         try:
-            seen = agreement(costly, decoder, sample())
-        except ForedraftError:  # it will be told when the drafter is asked for an answer
+            seen = agreement(drafter, decoder, sample())
+        except ForedraftError:  # it will be told when the drafter is asked for a completion
             return Learned()
-        if identity:
+        if drafter.spec.identity:
             store.save_agreement(own_key, seen)
     gain = FIRST_GAIN if seen[1] else 0.0
-    return Learned(greedy_share=seen, sampled_share=seen, greedy_gain=gain, sampled_gain=gain)
+    return Learned(greedy_acceptance=seen, sampled_acceptance=seen, greedy_gain=gain, sampled_gain=gain)
 
 
 def _own_key(drafter: Drafter, key: Mapping[str, object]) -> dict[str, object]:
-    return {**key, "drafter": drafter.name, "identity": getattr(drafter, "identity", "")}
+    return {**key, "drafter": drafter.name, "identity": drafter.spec.identity}
 
 
 def _of_drafter(drafter: Drafter, store: CalibrationStore, key: Mapping[str, object]) -> Calibration:
-    costly: CostlyDrafter = drafter  # type: ignore[assignment]
-
     def time_pass(num_tokens: int, context: int) -> float:
-        return costly.time_step(num_tokens=num_tokens, context=context)
+        return drafter.time_step(num_tokens=num_tokens, context=context)
 
-    return _known(store, _own_key(drafter, key), time_pass, rows=READING_ROWS, context=0)
+    return _known(store, _own_key(drafter, key), time_pass, num_tokens=DRAFT_TOKENS, context=0)
 
 
 def _known(
@@ -85,12 +89,12 @@ def _known(
     key: Mapping[str, object],
     time_pass: TimePass,
     *,
-    rows: tuple[int, ...] = ROWS,
+    num_tokens: tuple[int, ...] = PASS_TOKENS,
     context: int,
 ) -> Calibration:
     saved = store.load(key)
     if saved is not None and holds(saved, time_pass, context=context):
         return saved
-    calibration = calibrate(time_pass, rows=rows, context=context)
+    calibration = calibrate(time_pass, num_tokens=num_tokens, context=context)
     store.save(key, calibration)
     return calibration

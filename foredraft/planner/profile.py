@@ -6,16 +6,17 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from foredraft.errors import UserError
+from foredraft.config import DraftConfig
+from foredraft.errors import OptionError, UserError
 from foredraft.files import write_whole
 from foredraft.planner.cost import Calibration
 from foredraft.planner.survival import Survival
 
-FORMAT = 1
+FORMAT = 2
 
 
 class ProfileError(UserError):
@@ -23,26 +24,18 @@ class ProfileError(UserError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recommended:
-    """The drafting that did best: names as `--draft` takes them, and the other options; None: not given."""
-
-    draft: tuple[str, ...] = ("auto",)
-    num_draft_tokens: int | None = None
-    num_draft_branches: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
 class Learned:
     """How good a drafter was. greedy, sampled: `Survival.to_json` of each kind of text, empty for one not seen.
 
-    greedy_share, sampled_share: of a costly drafter's tokens how many were right, and all; recent ones count most.
-    greedy_gain, sampled_gain: tokens that asking it would have gained for each token of an answer.
+    greedy_acceptance, sampled_acceptance: of a model-based drafter's tokens how many were accepted, and how many were
+    drafted behind accepted ones; recent ones count most.
+    greedy_gain, sampled_gain: tokens that asking it would have gained for each token of a completion.
     """
 
     greedy: Mapping[str, Any] = field(default_factory=dict)
     sampled: Mapping[str, Any] = field(default_factory=dict)
-    greedy_share: tuple[float, float] = (0.0, 0.0)
-    sampled_share: tuple[float, float] = (0.0, 0.0)
+    greedy_acceptance: tuple[float, float] = (0.0, 0.0)
+    sampled_acceptance: tuple[float, float] = (0.0, 0.0)
     greedy_gain: float = 0.0
     sampled_gain: float = 0.0
 
@@ -51,10 +44,10 @@ class Learned:
         kinds = {True: self.greedy, False: self.sampled}
         return {kind: Survival.from_json(state) for kind, state in kinds.items() if state}
 
-    def shares(self) -> dict[bool, tuple[float, float]]:
-        """The shares of right tokens, where any were counted."""
-        kinds = {True: self.greedy_share, False: self.sampled_share}
-        return {kind: share for kind, share in kinds.items() if share[1] > 0}
+    def acceptance(self) -> dict[bool, tuple[float, float]]:
+        """Tokens accepted and drafted, by whether the texts were greedy, where any were counted."""
+        kinds = {True: self.greedy_acceptance, False: self.sampled_acceptance}
+        return {kind: numbers for kind, numbers in kinds.items() if numbers[1] > 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +56,8 @@ class Profile:
 
     model, tokenizer: name of the model's file, and fingerprint of its vocabulary. machine: processor and cores.
     key: what the calibrations depend on; they count where it is the same. calibrations: the target's under "", and
-    those of costly drafters under their names. learned: by the drafters' names.
+    those of model-based drafters under their names. learned: by the drafters' names. recommended: the way of drafting
+    that did best.
     """
 
     model: str
@@ -72,7 +66,7 @@ class Profile:
     key: Mapping[str, Any]
     calibrations: Mapping[str, Calibration]
     learned: Mapping[str, Learned]
-    recommended: Recommended = Recommended()
+    recommended: DraftConfig = field(default_factory=DraftConfig)
 
     def calibration(self, key: Mapping[str, object], drafter: str = "") -> Calibration | None:
         """The calibration of the target or of a drafter, if it was made for what `key` says."""
@@ -86,9 +80,17 @@ class Profile:
                 f"{'' if model != self.model else ' with another vocabulary'}: run foredraft tune for it"
             )
 
+    def recommended_for(self, asked: DraftConfig) -> DraftConfig:
+        """What is recommended, with the memory and the acceptance rule that were asked for."""
+        return replace(self.recommended, memory=asked.memory, acceptance=asked.acceptance)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "recommended": self.recommended.to_json()}
+
     def write(self, path: str | Path) -> None:
         """Write the file. Raises ProfileError where that is not possible."""
-        text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False)
+        text = json.dumps({"format": FORMAT, **self.to_json()}, indent=1, allow_nan=False)
         try:
             write_whole(Path(path), text + "\n")
         except UserError as error:
@@ -99,54 +101,49 @@ class Profile:
         """The profile of a file. Raises ProfileError where it cannot be read or is none."""
         try:
             values = json.loads(Path(path).read_bytes().decode("utf-8"))
+            if values["format"] != FORMAT:
+                raise ProfileError(
+                    f"{path} is of another version of foredraft (format {values['format']}, this one reads {FORMAT}): "
+                    "run foredraft tune again"
+                )
             return _profile(values)
         except OSError as error:
             raise ProfileError(f"cannot read the profile {path}: {error.strerror}") from error
         except KeyError as error:
             raise ProfileError(f"{path} is not a profile of foredraft tune: {error} is missing") from error
-        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, OptionError) as error:
             raise ProfileError(f"{path} is not a profile of foredraft tune: {error}") from error
 
 
 def _profile(values: dict[str, Any]) -> Profile:
-    if values["format"] != FORMAT:
-        raise ValueError(f"format {values['format']} is not known, this version reads format {FORMAT}")
-    recommended = values["recommended"]
-    learned = {
-        name: Learned(
-            greedy=known["greedy"],
-            sampled=known["sampled"],
-            greedy_share=_pair(known["greedy_share"]),
-            sampled_share=_pair(known["sampled_share"]),
-            greedy_gain=float(known["greedy_gain"]),
-            sampled_gain=float(known["sampled_gain"]),
-        )
-        for name, known in values["learned"].items()
-    }
-    for known in learned.values():
-        known.survivals()  # raises here rather than in the middle of a request
-        if not (math.isfinite(known.greedy_gain) and math.isfinite(known.sampled_gain)):
-            raise ValueError("a gain must be a finite number")
-    number = recommended["num_draft_tokens"]
-    if isinstance(recommended["draft"], str):
-        raise ValueError("the recommended drafters must be a list of names")
     return Profile(
         model=str(values["model"]),
         tokenizer=str(values["tokenizer"]),
         machine=dict(values["machine"]),
         key=dict(values["key"]),
         calibrations={name: Calibration.from_json(fields) for name, fields in values["calibrations"].items()},
-        learned=learned,
-        recommended=Recommended(
-            draft=tuple(str(name) for name in recommended["draft"]),
-            num_draft_tokens=None if number is None else int(number),
-            num_draft_branches=int(recommended["num_draft_branches"]),
-        ),
+        learned={name: _learned(fields) for name, fields in values["learned"].items()},
+        recommended=DraftConfig.from_json(values["recommended"]),
     )
 
 
-def _pair(values: Any) -> tuple[float, float]:
-    right, total = values
-    if not 0 <= right <= total:
-        raise ValueError("a share needs at most as many right tokens as tokens")
-    return float(right), float(total)
+def _learned(fields: Mapping[str, Any]) -> Learned:
+    known = Learned(
+        greedy=fields["greedy"],
+        sampled=fields["sampled"],
+        greedy_acceptance=_accepted_and_drafted(fields["greedy_acceptance"]),
+        sampled_acceptance=_accepted_and_drafted(fields["sampled_acceptance"]),
+        greedy_gain=float(fields["greedy_gain"]),
+        sampled_gain=float(fields["sampled_gain"]),
+    )
+    known.survivals()  # raises here rather than in the middle of a completion
+    if not (math.isfinite(known.greedy_gain) and math.isfinite(known.sampled_gain)):
+        raise ValueError("a gain must be a finite number")
+    return known
+
+
+def _accepted_and_drafted(values: Any) -> tuple[float, float]:
+    accepted, drafted = values
+    if not 0 <= accepted <= drafted:
+        raise ValueError("at most as many tokens can be accepted as were drafted")
+    return float(accepted), float(drafted)

@@ -1,12 +1,12 @@
-"""Which of the drafted nodes are worth a row of the verify pass.
+"""Which of the drafted nodes are worth verifying.
 
-All requests of a round share one pass, so their nodes compete: the next row goes to the node that is likeliest to be
-accepted, whosever it is. A node is never likelier than its parent, so the likeliest nodes always form trees, and for
-each number of rows they are the best choice there is.
+All sequences of a round share one pass, so their nodes compete: the next place in it goes to the node that is likeliest
+to be accepted, whosever it is. A node is never likelier than its parent, so the likeliest nodes always form trees, and
+for each number of batched tokens they are the best choice there is.
 
-How many rows: a token that is accepted need not be produced later, which would take 1 / rate seconds, the rate being
-the tokens per second that this text comes at. So the number of rows is chosen that makes `tokens - rate * seconds` of
-the round largest. That is what maximises the tokens per second over many rounds (Dinkelbach 1967, on ratios).
+How many: a token that is accepted need not be produced later, which would take 1 / rate seconds, the rate being the
+tokens per second that this text comes at. So the number is chosen that makes `tokens - rate * seconds` of the round
+largest. That is what maximises the tokens per second over many rounds (Dinkelbach 1967, on ratios).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 
 from foredraft.tree import DraftTree
 
-HURDLE = 0.02
-"""Expected tokens by which a row must be worth more than its cost.
+LEAST_GAIN = 0.02
+"""Expected tokens by which a node must be worth more than its cost.
 
-Rows that promise less bring little but luck, and a text that suits no drafter is spared many of them.
+Nodes that promise less bring little but luck, and a text that suits no drafter is spared many of them.
 """
-FIRST_HURDLE = 0.08
-"""The same of free drafts, for an answer that has won nothing by drafts so far."""
+FIRST_LEAST_GAIN = 0.08
+"""The same of model-free drafts, for a sequence that has won nothing by drafts so far."""
 
 
 @dataclass(frozen=True)
 class Selection:
     """What a round is to verify, and what is expected of it.
 
-    trees: what is left of each tree. tokens: of all requests together, bonus included. seconds: of the whole round.
-    gained: by each request, tokens more than without drafts, over what their time brings at the usual rate.
+    trees: what is left of each tree. tokens: of all sequences together, bonus included. seconds: of the whole round.
+    gained: by each sequence, tokens more than without drafts, over what their time brings at the usual rate.
     """
 
     trees: list[DraftTree]
@@ -68,12 +68,12 @@ def select(
 ) -> Selection:
     """The nodes that are worth their time.
 
-    survival: of each node of each tree (see `survivals`). verify_s: seconds of a pass by its number of rows.
+    survival: of each node of each tree (see `survivals`). verify_s: seconds of a pass by its number of tokens.
     rate: tokens per second that a node must beat. spent_s: seconds of the round besides the pass.
-    max_nodes: most drafted tokens of all requests together.
+    max_nodes: most drafted tokens of all sequences together.
     """
     ranked = sorted(
-        (-chance, request, node) for request, own in enumerate(survival) for node, chance in enumerate(own) if node
+        (-chance, index, node) for index, own in enumerate(survival) for node, chance in enumerate(own) if node
     )[:max_nodes]
     tokens = best_tokens = float(len(trees))
     best_count, best_s = 0, spent_s + verify_s(len(trees))
@@ -86,10 +86,10 @@ def select(
             best, best_count, best_tokens, best_s = tokens - rate * seconds, count, tokens, seconds
     kept: list[list[int]] = [[0] for _ in trees]
     gained = [0.0] * len(trees)
-    row_s = (best_s - without_s) / max(1, best_count)
-    for minus_chance, request, node in ranked[:best_count]:
-        kept[request].append(node)
-        gained[request] -= minus_chance + rate * row_s
+    node_s = (best_s - without_s) / max(1, best_count)
+    for minus_chance, index, node in ranked[:best_count]:
+        kept[index].append(node)
+        gained[index] -= minus_chance + rate * node_s
     chosen = [
         tree if len(nodes) == tree.num_nodes else tree.restricted(sorted(nodes))
         for tree, nodes in zip(trees, kept, strict=True)

@@ -1,8 +1,8 @@
 """How often a drafter's tokens are right, by how sure it was and how deep they stood.
 
 A drafter's confidence is its own opinion. What it is worth is counted here: tokens are sorted into bins by confidence
-and depth, and each bin knows how many were right of those whose parents were. A request of its own kind (prose among
-code, say) shifts all bins together by an amount that is learned while it runs; a new request begins without a shift.
+and depth, and each bin knows how many were right of those whose parents were. A sequence of its own kind (prose among
+code, say) shifts all bins together by an amount that is learned while it runs; a new one begins without a shift.
 """
 
 import math
@@ -47,15 +47,14 @@ class Survival:
         self._bins = [[_Bin() for _ in range(confidences)] for _ in range(depths)]
         self._all_depths = [_Bin() for _ in range(confidences)]
         self._shifts: dict[int, float] = {}
-        self._errors = [[0.0, 0.0, 0] for _ in range(10)]
 
-    def chance(self, request_id: int, confidence: float, depth: int) -> float:
+    def chance(self, sequence_id: int, confidence: float, depth: int) -> float:
         """The chance that a token is right, where the drafter is so sure of it and it stands so deep (from 1)."""
-        return self._shifted(self._estimate(confidence, depth), self._shifts.get(request_id, 0.0))
+        return self._shifted(self._estimate(confidence, depth), self._shifts.get(sequence_id, 0.0))
 
-    def chances(self, request_id: int, confidences: Sequence[float], depths: Sequence[int]) -> list[float]:
+    def chances(self, sequence_id: int, confidences: Sequence[float], depths: Sequence[int]) -> list[float]:
         """Those of all nodes of a tree; the root, at depth 0, is right."""
-        shift = self._shifts.get(request_id, 0.0)
+        shift = self._shifts.get(sequence_id, 0.0)
         estimates = map(self._estimate, confidences, depths)
         found = [self._shifted(estimate, shift) for estimate in estimates] if shift else list(estimates)
         found[0] = 1.0
@@ -73,27 +72,28 @@ class Survival:
         return chance / (chance + (1.0 - chance) * math.exp(-shift)) if shift else chance
 
     def learn(
-        self, request_id: int, confidence: float, depth: int, *, right: bool, expected: float | None = None
+        self, sequence_id: int, confidence: float, depth: int, *, right: bool, expected: float | None = None
     ) -> None:
         """Count a token whose parent was right.
 
         expected: the chance that it was given when it was drafted; None: what it would be given now.
         """
         if expected is None:
-            expected = self.chance(request_id, confidence, depth)
-        tenth = self._errors[min(int(10 * expected), 9)]
-        tenth[0] += expected
-        tenth[1] += right
-        tenth[2] += 1
+            expected = self.chance(sequence_id, confidence, depth)
         column = bisect_right(CONFIDENCE_EDGES, confidence)
         self._all_depths[column].count(right=right)
         self._bins[bisect_right(DEPTH_EDGES, depth)][column].count(right=right)
-        shift = SHIFT_FADES * self._shifts.get(request_id, 0.0) + SHIFT_RATE * (right - expected)
-        self._shifts[request_id] = max(-MOST_SHIFT, min(MOST_SHIFT, shift))
+        shift = SHIFT_FADES * self._shifts.get(sequence_id, 0.0) + SHIFT_RATE * (right - expected)
+        self._shifts[sequence_id] = max(-MOST_SHIFT, min(MOST_SHIFT, shift))
 
-    def forget(self, request_id: int) -> None:
-        """The request has ended."""
-        self._shifts.pop(request_id, None)
+    def end(self, sequence_id: int) -> None:
+        """The sequence is over."""
+        self._shifts.pop(sequence_id, None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was counted, here or earlier."""
+        return not any(bin_.total for bin_ in self._all_depths)
 
     def to_json(self) -> dict[str, Any]:
         """What was learned of the drafter in general, as plain values; `from_json` takes it."""
@@ -114,18 +114,3 @@ class Survival:
                 scale = min(1.0, MOST_TAKEN_OVER / total) if total else 0.0
                 bin_.right, bin_.total = scale * right, scale * total
         return survival
-
-    @property
-    def num_counted(self) -> int:
-        """Tokens learned from."""
-        return sum(int(tenth[2]) for tenth in self._errors)
-
-    @property
-    def calibration_error(self) -> float | None:
-        """Mean distance between the chance given and the share that was right, over tenths of chance, by their number.
-
-        Expected calibration error, Naeini et al. (2015). None where nothing was counted.
-        """
-        if not self.num_counted:
-            return None
-        return sum(abs(expected - right) for expected, right, _ in self._errors) / self.num_counted

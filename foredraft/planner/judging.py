@@ -1,0 +1,76 @@
+"""Asking drafters, and learning what their word is worth."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from foredraft.drafters.base import Drafter, SequenceView
+from foredraft.planner.survival import Survival
+from foredraft.tree import Budget, DraftTree
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a drafter proposed for a sequence, to be compared with what comes. chances: that its nodes are right."""
+
+    drafter: Drafter
+    tree: DraftTree
+    chances: Sequence[float]
+
+
+class Judge:
+    """Asks drafters, puts chances in place of their confidences, and learns from what came.
+
+    Drafts of sampled text are right in other ways than those of greedy text, so they are counted apart.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self._survivals = {(drafter.name, greedy): Survival() for drafter in drafters for greedy in (True, False)}
+
+    def start_from(self, name: str, known: Mapping[bool, Survival]) -> None:
+        """Take over what an earlier judge learned of a drafter, by whether texts were greedy."""
+        self._survivals |= {(name, greedy): survival for greedy, survival in known.items()}
+
+    def learned(self, name: str) -> dict[bool, Survival]:
+        """What was learned of a drafter, by whether texts were greedy; nothing for a kind that was not seen."""
+        kinds = {greedy: self._survivals[name, greedy] for greedy in (True, False)}
+        return {greedy: survival for greedy, survival in kinds.items() if not survival.is_empty}
+
+    def survival(self, name: str, sequence: SequenceView) -> Survival:
+        """What is known of a drafter in texts such as this one."""
+        return self._survivals[name, sequence.params.greedy]
+
+    def ask(
+        self,
+        drafter: Drafter,
+        sequences: Sequence[SequenceView],
+        budgets: Sequence[Budget],
+        proposals: Sequence[list[Proposal]],
+    ) -> list[DraftTree]:
+        """Its trees, with chances and its name on them. What it proposed is added to each sequence's proposals."""
+        trees = [
+            tree.cut(budget.num_tokens)
+            for tree, budget in zip(drafter.propose(sequences, budgets), budgets, strict=True)
+        ]
+        for index, (sequence, tree) in enumerate(zip(sequences, trees, strict=True)):
+            if tree.num_draft_tokens:
+                survival = self.survival(drafter.name, sequence)
+                chances = survival.chances(sequence.id, tree.confidence, tree.depths)
+                proposals[index].append(Proposal(drafter, tree, chances))
+                trees[index] = tree.judged(chances, drafter.name)
+        return trees
+
+    def learn(self, sequence: SequenceView, proposal: Proposal, emitted: Sequence[int]) -> list[bool]:
+        """Compare a proposal with what came, as deep as both go: whether the right token was there, depth by depth."""
+        survival, tree = self.survival(proposal.drafter.name, sequence), proposal.tree
+        found = []
+        for depth, nodes, right in tree.compared(emitted):
+            for node in nodes:
+                chance = proposal.chances[node]
+                survival.learn(sequence.id, tree.confidence[node], depth, right=node == right, expected=chance)
+            found.append(right is not None)
+        return found
+
+    def end(self, sequence_id: int) -> None:
+        """The sequence is over."""
+        for survival in self._survivals.values():
+            survival.end(sequence_id)
