@@ -1,66 +1,45 @@
 """The front door: load a model, generate, chat, stream."""
 
+import contextlib
 import copy
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, NoReturn, Self
 
 from foredraft import __version__
-from foredraft.accept import COUPLED, AcceptanceRule, make_rule
-from foredraft.drafters import Drafter, DraftOptions, first_with_grammar, make_drafter, make_drafters, with_grammar
-from foredraft.engine import Chunk, Completion, Engine, Request, completion_of, requests_for, run_to_the_end, stream_of
+from foredraft.config import DraftConfig
+from foredraft.drafters import Drafter
+from foredraft.engine import Chunk, Completion, Output, Submission, completion_of, outputs_for
+from foredraft.engine.clients import arriving, completions, pieces
 from foredraft.errors import OptionError
-from foredraft.kernels.choose import available_cores, choose_kernels
-from foredraft.kernels.operations import Kernels
+from foredraft.inputs import Messages, Prompt, as_prompts, check_messages, tokens_of
+from foredraft.kernels.choose import available_cores
+from foredraft.loaded import EngineOptions, LoadedModel
 from foredraft.machine import processor_name
-from foredraft.models.load import load_decoder
-from foredraft.models.source import open_model
-from foredraft.models.store import DEFAULT_MODEL, cache_folder, resolve
-from foredraft.planner import (
-    AutoPlanner,
-    CalibrationStore,
-    FixedPlanner,
-    Learned,
-    Planner,
-    Profile,
-    make_auto_planner,
-)
-from foredraft.planner.first_look import SAMPLE
+from foredraft.models.cached_decoder import CachedDecoder
+from foredraft.models.store import DEFAULT_MODEL
+from foredraft.planner import AutoPlanner, Learned, Profile
 from foredraft.sampling import SamplingParams
 from foredraft.speculative_config import parse_speculative_config
-from foredraft.text import load_tokenizer
+from foredraft.text import Tokenizer
 from foredraft.trace import Header, Sink, TraceWriter
-from foredraft.verify import Verifier
 
-Messages = Sequence[Mapping[str, str]]
-Draft = str | Path | Drafter
-MAX_DRAFT_TOKENS = 64
-MAX_DRAFT_BRANCHES = 16
-MAX_VOCAB = 2**31 - 1
-MAX_THREADS = 1024
+Draft = str | Path | Drafter | DraftConfig
 
-__all__ = ["LLM", "Chunk", "Completion", "Messages", "SamplingParams"]
+__all__ = ["LLM", "Chunk", "Completion", "DraftConfig", "Messages", "Prompt", "SamplingParams"]
 
 
 class LLM:
-    """A model that answers, with speculation where a drafter is given.
+    """A model that answers, with speculation where a drafter is given. May be used from several threads at once.
 
     model: a .gguf file, a safetensors folder, a hub id or a built-in name.
-    draft: "auto", "none", a method such as "suffix", a model as above, a drafter of your own (see docs/drafters.md), or
-    a list of these.
-    num_draft_tokens: tokens to draft in every round, 1 to 64; None: as many as pay.
-    draft_vocab_size: how many frequent tokens a draft model chooses from; 0: all; None: all of a small vocabulary,
-    32768 of one larger than 65536.
-    num_draft_branches: most tokens that a draft model proposes after each, 1 to 16; 1, the default, for chains.
-    draft_memory: texts of earlier requests that "suffix" drafts from: "process", those since the start; "none"; or a
-    file in which they are kept from one start to the next.
-    acceptance: which drafted tokens are kept: "coupled", the default, says what plain decoding says; "rejection",
-    "block", "tree" and "traversal" do so in distribution; "typical" and "threshold" are lossy. See docs/acceptance.md.
-    context_length: most tokens of a request; None: what the model was made for.
-    threads: of the native kernels; None: all processors of this process.
-    kernels: "native" or "reference".
+    draft: "auto", "none", a method such as "suffix", a model as above, a drafter of your own (see docs/drafters.md), a
+    list of these; or a `DraftConfig`, instead of it and the five options that follow.
+    num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory, acceptance: see `DraftConfig`.
+    context_length: most tokens of a sequence; None: what the model was made for.
+    threads: of the native kernels; None: all processors of this process. kernels: "native" or "reference".
+    max_running: most sequences that are worked on at a time. max_batched_tokens: of one forward pass.
+    kv_memory: size of the cache of keys and values, in bytes or as a text such as "2G"; None: by the free memory.
     speculative_config: instead of draft and num_draft_tokens, the keys that vLLM takes; see `parse_speculative_config`.
     trace: a file to write what every round did, or a function that takes the records (see `foredraft.trace`).
     profile: a file that `foredraft tune` wrote for this model: what was learned of drafters, what passes cost, and the
@@ -82,39 +61,34 @@ class LLM:
         context_length: int | None = None,
         threads: int | None = None,
         kernels: str = "native",
+        max_running: int = EngineOptions.max_running,
+        max_batched_tokens: int = EngineOptions.max_batched_tokens,
+        kv_memory: int | str | None = None,
         speculative_config: str | Mapping[str, object] | None = None,
         trace: str | Path | Sink | None = None,
         profile: str | Path | Profile | None = None,
     ) -> None:
-        started = time.perf_counter()
         _check_kind("the model", model, str | Path, "a file, a folder or a name")
         _check_kind("--profile", profile, str | Path | Profile | None, "a file or a Profile")
         _check_kind("--speculative-config", speculative_config, str | Mapping | None, "JSON text or a mapping")
         self._profile = Profile.read(profile) if isinstance(profile, str | Path) else profile
+        config = as_config(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory, acceptance)
         if speculative_config is not None:
             if draft != "auto" or num_draft_tokens is not None:
                 raise OptionError("--speculative-config cannot be combined with --draft or --num-draft-tokens")
-            asked = parse_speculative_config(speculative_config)
-            draft, num_draft_tokens = asked.draft, asked.num_draft_tokens
-        elif self._profile is not None and draft == "auto" and num_draft_tokens is None and num_draft_branches == 1:
-            best = self._profile.recommended
-            draft, num_draft_tokens, num_draft_branches = best.draft, best.num_draft_tokens, best.num_draft_branches
-        drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory, acceptance)
-        if threads is not None:
-            _check_integer("--threads", threads, least=1, most=MAX_THREADS)
-        chosen = choose_kernels(kernels, threads=threads)
-        source = open_model(resolve(model))
-        self.name = source.path.name
-        self.tokenizer = load_tokenizer(source.tokenizer_data)
-        if self._profile is not None:
-            self._profile.check(model=self.name, tokenizer=self.tokenizer.fingerprint())
-        self.decoder = load_decoder(source, kernels=chosen)
-        self._calibration_key = _calibration_key(source.path, chosen, threads or available_cores())
-        self.num_threads = threads or available_cores()
-        self._settings = {"threads": self.num_threads, "kernels": kernels}
-        context = _context(context_length, source.config.context_length)
-        self._draft_with(drafting, context, trace)
-        self._load_s = time.perf_counter() - started
+            config = parse_speculative_config(speculative_config, config)
+        elif self._profile is not None and config == DraftConfig(memory=draft_memory, acceptance=acceptance):
+            config = self._profile.recommended_for(config)
+        options = EngineOptions(
+            context_length=context_length,
+            threads=threads,
+            kernels=kernels,
+            max_running=max_running,
+            max_batched_tokens=max_batched_tokens,
+            kv_memory=kv_memory,
+        )
+        self._loaded = LoadedModel(model, options, self._profile)
+        self._draft_with(config, trace)
 
     def with_drafts(
         self,
@@ -132,73 +106,65 @@ class LLM:
 
         profile: what to start from; None: that of the model. What it recommends is not asked for here.
 
-        The two share the model's cache, so they must not run at the same time.
+        Both may run at the same time, step by step in turn; closing one closes the other.
         """
         other = copy.copy(self)
         other._profile = profile or self._profile
-        drafting = _Drafting(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory, acceptance)
-        other._draft_with(drafting, self.context_length, trace)
+        other._draft_with(
+            as_config(draft, num_draft_tokens, draft_vocab_size, num_draft_branches, draft_memory, acceptance), trace
+        )
         return other
 
-    def _draft_with(self, drafting: "_Drafting", context_length: int, trace: str | Path | Sink | None) -> None:
+    def _draft_with(self, config: DraftConfig, trace: str | Path | Sink | None) -> None:
         """Set up all that depends on how is drafted."""
         if not callable(trace):
             _check_kind("--trace", trace, str | Path | None, "a file, or a function that takes the records")
-        self._rule = drafting.rule
-        verifier = Verifier(self.decoder, min(self.tokenizer.vocab_size, self.decoder.config.vocab_size))
-        self._planner = self._make_planner(drafting, verifier.vocab_size)
-        self._engine = Engine(
-            verifier,
-            self._planner,
-            self.tokenizer,
-            context_length=context_length,
-            rule=self._rule,
-            trace=None if trace is None else self._opened(trace, drafting, context_length),
-        )
-
-    def _make_planner(self, drafting: "_Drafting", vocab_size: int) -> Planner:
-        """A fixed plan where a number was asked for or nothing is drafted, else one that goes by what pays."""
-        asked = drafting.drafts
-        options = DraftOptions(
-            self.tokenizer,
-            self.decoder.kernels,
-            drafting.vocab_size,
-            memory=drafting.kept,
-            num_branches=drafting.num_branches,
-            decoder=self.decoder,
-            draws_over=vocab_size if drafting.rule.needs_draws else None,
-        )
-        if drafting.num_draft_tokens is not None or asked == ["none"]:
-            drafter, reason = make_drafter(asked, options)
-            if asked != ["none"]:
-                drafter = first_with_grammar(drafter)
-            return FixedPlanner(drafter, drafting.num_draft_tokens or 0, reason=reason)
-        store = CalibrationStore(cache_folder() / "calibration")
-        drafters = with_grammar(make_drafters(asked, options))
-        return make_auto_planner(
-            drafters, self.decoder, store, self._calibration_key, lambda: self.tokenizer.encode(SAMPLE), self._profile
-        )
-
-    def _opened(self, trace: str | Path | Sink, drafting: "_Drafting", context_length: int) -> Sink:
-        """Where the records of a trace go, the header already written."""
+        self.draft_config = config
         sink = TraceWriter(trace) if isinstance(trace, str | Path) else trace
+        self._engine, self._planner = self._loaded.engine(
+            config, context_length=self._loaded.context_length, profile=self._profile, trace=sink
+        )
+        if sink is not None:
+            self._write_header(sink)
+
+    def _write_header(self, sink: Sink) -> None:
+        config = self.draft_config
         settings = {
-            "draft": [Path(one).name if isinstance(one, str) else one.name for one in drafting.drafts],
-            "num_draft_tokens": drafting.num_draft_tokens,
-            "context_length": context_length,
-            "acceptance": self._rule.name,
+            "draft": [Path(one).name if isinstance(one, str) else one.name for one in config.drafters],
+            "num_draft_tokens": config.num_draft_tokens,
+            "context_length": self.context_length,
+            "acceptance": config.rule.name,
         }
         sink(
             Header(
                 foredraft=__version__,
                 model=self.name,
                 tokenizer=self.tokenizer.fingerprint(),
-                drafters=self._planner.methods,
-                settings=settings | self._settings,
+                drafters=self._planner.names,
+                settings=settings | self._loaded.settings,
                 machine={"processor": processor_name(), "num_cores": available_cores()},
             )
         )
-        return sink
+
+    @property
+    def name(self) -> str:
+        """Of the model's file or folder."""
+        return self._loaded.name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's."""
+        return self._loaded.tokenizer
+
+    @property
+    def decoder(self) -> CachedDecoder:
+        """The model itself. To run it by hand, keep the engine from doing so meanwhile: `exclusive`."""
+        return self._loaded.decoder
+
+    @property
+    def num_threads(self) -> int:
+        """Of the kernels."""
+        return self._loaded.num_threads
 
     @property
     def has_chat_template(self) -> bool:
@@ -208,182 +174,184 @@ class LLM:
     @property
     def methods(self) -> tuple[str, ...]:
         """Names of the drafters that may be asked."""
-        return self._planner.methods
+        return self._planner.names
 
     @property
     def learned(self) -> Mapping[str, Learned]:
-        """What was found out about drafters while answering, by their names; nothing where the plan is fixed."""
+        """What was found out about drafters so far, by their names; nothing where the plan is fixed."""
         return self._planner.learned if isinstance(self._planner, AutoPlanner) else {}
 
     @property
     def calibration_key(self) -> Mapping[str, object]:
         """What the times of forward passes depend on: the model's file, kernels, threads, processor."""
-        return self._calibration_key
-
-    def forget_texts(self) -> None:
-        """Drop the prompts of answered requests, which later requests that begin alike need not read again."""
-        self._engine.forget_texts()
+        return self._loaded.calibration_key
 
     @property
     def context_length(self) -> int:
-        """Most tokens of a request, prompt and answer together."""
-        return self._engine.context_length
+        """Most tokens of a sequence, prompt and output together."""
+        return self._loaded.context_length
 
-    def generate(self, prompts: str | Sequence[str], params: SamplingParams | None = None) -> list[Completion]:
+    def exclusive(self) -> Any:
+        """A context in which the engine makes no step, except by this thread: for measurements on the model itself."""
+        return self._loaded.loop.exclusive()
+
+    def reset_prefix_cache(self) -> None:
+        """Drop what is cached of completed prompts, which later ones that begin alike would not compute again."""
+        with self.exclusive():
+            self._engine.reset_prefix_cache()
+
+    def close(self) -> None:
+        """End what runs, also of others made `with_drafts`, and the thread that ran it. May be repeated."""
+        self._loaded.loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise OptionError("a loaded model cannot be pickled or copied: load it where it is wanted, or use with_drafts")
+
+    def __copy__(self) -> Self:
+        """For `with_drafts`: the loaded model is shared."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
+    ) -> list[Completion]:
         """Continue each prompt as it stands. Several prompts run together. Completions come in the order given.
+
+        prompts: texts, lists of token ids, or mappings with "prompt" or "prompt_token_ids"; one of these, or a list.
+        params: for all, or one for each prompt.
 
         Raises OptionError for an empty prompt, ContextLengthError for one that does not fit.
         """
-        params = SamplingParams() if params is None else params
-        return self._run([self.tokenizer.encode(text) for text in _texts(prompts)], params)
+        given = as_prompts(prompts)
+        tokens = [tokens_of(prompt, self.tokenizer) for prompt in given]
+        several = _one_for_each(params, len(tokens))
+        return self._run([outputs_for(self._engine, *pair) for pair in zip(tokens, several, strict=True)])
 
     def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
         """Answer a conversation: messages with "role" and "content". Raises as `generate`, and without a template."""
         params = SamplingParams() if params is None else params
-        [completion] = self._run([self._encode_chat(messages, params)], params)
+        [completion] = self._run([outputs_for(self._engine, self._encode_chat(messages, params), params)])
         return completion
 
-    def stream(self, prompt: str | Messages, params: SamplingParams | None = None) -> Iterator[Chunk]:
-        """Answer a text or a conversation piece by piece. Closing the iterator ends the request.
+    def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[Chunk]:
+        """Answer a prompt or a conversation piece by piece. Closing the iterator ends it.
 
-        The pieces of an answer together are its text. Pieces of several answers (`n`) come as they are produced, each
-        with its index; what `best_of` is to choose from cannot be streamed. Raises as `generate` and `chat`, before the
-        first piece.
+        The pieces of a completion together are its text. Pieces of several completions (`n`) come as they are produced,
+        each with its index; what `best_of` is to choose from cannot be streamed. Raises as `generate` and `chat`,
+        before the first piece.
         """
+        return pieces(self._loaded.loop, self._engine, self._streamed(prompt, params))
+
+    def astream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> AsyncIterator[Chunk]:
+        """As `stream`, for asyncio: the event loop is not kept waiting."""
+        return arriving(self._loaded.loop, self._engine, self._streamed(prompt, params))
+
+    def stepwise(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[Chunk]:
+        """As `stream`, but a step is made only when the next piece is asked for, in the thread that asks.
+
+        For measurements. This object must do nothing else meanwhile; others `with_drafts` may.
+        """
+        submission = self._streamed(prompt, params)
+        return self._by_hand(submission)
+
+    def _by_hand(self, submission: Submission) -> Iterator[Chunk]:
+        with self.exclusive():
+            for output in submission.outputs:
+                self._engine.add(output)
+        try:
+            while not submission.is_over:
+                with self.exclusive():
+                    self._engine.step()
+                    events = list(submission.news())
+                for event in events:
+                    if isinstance(event, Exception):
+                        raise event
+                    yield event
+        finally:
+            with contextlib.suppress(OptionError), self.exclusive():  # a closed model runs nothing
+                for output in submission.outputs:
+                    self._engine.cancel(output)
+
+    def _streamed(self, prompt: Prompt | Messages, params: SamplingParams | None) -> Submission:
         params = SamplingParams() if params is None else params
-        if isinstance(prompt, str):
-            [text] = _texts(prompt)
-            ids = self.tokenizer.encode(text)
+        if _is_conversation(prompt):
+            ids = self._encode_chat(prompt, params)  # type: ignore[arg-type]
         else:
-            ids = self._encode_chat(prompt, params)
-        requests = requests_for(self._engine, ids, params)
-        if len(requests) > params.n:
-            raise OptionError("--best-of cannot be streamed: which answers are the best is known at the end")
-        return stream_of(self._engine, requests, lambda: self._completion(requests))
+            several = as_prompts(prompt)
+            if len(several) != 1:
+                raise OptionError("a stream is of one prompt: begin one for each, or generate them together")
+            ids = tokens_of(several[0], self.tokenizer)
+        outputs = outputs_for(self._engine, ids, params)
+        if len(outputs) > params.n:
+            raise OptionError("--best-of cannot be streamed: which completions are the best is known at the end")
+        return self._submission(outputs, streams=True)
 
-    def _run(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
-        answers = [requests_for(self._engine, ids, params) for ids in prompts]
-        run_to_the_end(self._engine, [request for several in answers for request in several])
-        return [self._completion(several) for several in answers]
+    def _run(self, several: Sequence[Sequence[Output]]) -> list[Completion]:
+        return completions(
+            self._loaded.loop, self._engine, [self._submission(outputs, streams=False) for outputs in several]
+        )
 
-    def _completion(self, requests: Sequence[Request]) -> Completion:
-        return completion_of(requests, methods=self._planner.methods, load_s=self._load_s, rule=self._rule)
+    def _submission(self, outputs: Sequence[Output], *, streams: bool) -> Submission:
+        return Submission(outputs, self._completes(outputs), streams=streams)
+
+    def _completes(self, outputs: Sequence[Output]) -> Callable[[], Completion]:
+        methods, load_s, rule = self._planner.names, self._loaded.load_s, self.draft_config.rule
+        return lambda: completion_of(outputs, methods=methods, load_s=load_s, rule=rule)
 
     def _encode_chat(self, messages: Messages, params: SamplingParams) -> list[int]:
         if isinstance(params, SamplingParams) and params.echo:
             raise OptionError("--echo needs a plain text to continue (--raw): a conversation is not part of its answer")
         if not self.has_chat_template:
             raise OptionError("this model has no chat template: give a plain text to continue (--raw)")
-        _check_messages(messages)
+        check_messages(messages)
         return self.tokenizer.encode_chat(messages)
+
+
+def as_config(
+    draft: Any,
+    num_draft_tokens: int | None,
+    vocab_size: int | None,
+    num_branches: int,
+    memory: str | Path,
+    acceptance: str,
+) -> DraftConfig:
+    """What the options of `LLM` say, as one value. Raises OptionError for a configuration and other options with it."""
+    others = {
+        "num_draft_tokens": num_draft_tokens,
+        "vocab_size": vocab_size,
+        "num_branches": num_branches,
+        "memory": memory,
+        "acceptance": acceptance,
+    }
+    if not isinstance(draft, DraftConfig):
+        return DraftConfig(drafters=draft, **others)  # type: ignore[arg-type]
+    if DraftConfig(**others) != DraftConfig():  # type: ignore[arg-type]
+        raise OptionError("a DraftConfig says all about drafting: put the other options into it")
+    return draft
+
+
+def _one_for_each(params: object, number: int) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * number
+    if not isinstance(params, Sequence) or len(params) != number:
+        raise OptionError(f"give one SamplingParams, or one for each of {number} prompts, got {repr(params)[:60]}")
+    return list(params)
+
+
+def _is_conversation(prompt: object) -> bool:
+    """Whether it is a list of messages, or what was meant as one."""
+    if isinstance(prompt, str | Mapping):
+        return False
+    return not isinstance(prompt, Sequence) or not prompt or not isinstance(prompt[0], int | str)
 
 
 def _check_kind(what: str, value: object, kinds: Any, words: str) -> None:
     if not isinstance(value, kinds):
         raise OptionError(f"{what} must be {words}, got {repr(value)[:60]}")
-
-
-def _check_integer(option: str, value: object, *, least: int, most: int, why: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise OptionError(f"{option} must be an integer from {least} to {most}{why}, got {value!r}")
-
-
-@dataclass(frozen=True)
-class _Drafting:
-    """How is to be drafted, as `LLM` takes it. Raises OptionError before anything is loaded."""
-
-    asked: Draft | Sequence[Draft]
-    num_draft_tokens: int | None
-    vocab_size: int | None
-    num_branches: int
-    memory: str | Path
-    acceptance: str
-
-    def __post_init__(self) -> None:
-        if self.num_draft_tokens is not None:
-            _check_integer("--num-draft-tokens", self.num_draft_tokens, least=1, most=MAX_DRAFT_TOKENS)
-        _check_integer("--draft-branches", self.num_branches, least=1, most=MAX_DRAFT_BRANCHES)
-        if self.vocab_size is not None:
-            _check_integer("--draft-vocab", self.vocab_size, least=0, most=MAX_VOCAB, why=" (0: all tokens)")
-        if not isinstance(self.memory, str | Path) or not str(self.memory):
-            raise OptionError(f'--draft-memory must be "process", "none" or a file, got {self.memory!r}')
-        if not isinstance(self.asked, Sequence) and not _is_draft(self.asked):
-            raise OptionError(f"--draft must be a name, a drafter or a list of these, got {self.asked!r}")
-        for one in self.drafts:
-            if not _is_draft(one):
-                raise OptionError(f"--draft must be a name, a drafter or a list of these, got {one!r}")
-        self._check_rule()
-
-    def _check_rule(self) -> None:
-        rule = self.rule
-        if rule != COUPLED and self.drafts == ["none"]:
-            raise OptionError(f"--acceptance {rule.name} is about drafted tokens, and --draft none drafts none")
-        if rule.needs_draws and self.num_draft_tokens is None:
-            raise OptionError(
-                f"--acceptance {rule.name} needs --num-draft-tokens: a length that is chosen by looking at what was "
-                "drafted would bias the text"
-            )
-        if rule.name in ("rejection", "block") and self.num_branches > 1:
-            raise OptionError(
-                f"--acceptance {rule.name} judges chains, --draft-branches asks for trees: use --acceptance traversal"
-            )
-
-    @property
-    def rule(self) -> AcceptanceRule:
-        """Which drafted tokens are kept."""
-        return make_rule(self.acceptance)
-
-    @property
-    def drafts(self) -> list[str | Drafter]:
-        """The single names and drafters."""
-        several = self.asked if isinstance(self.asked, Sequence) and not isinstance(self.asked, str) else [self.asked]
-        return [str(one) if isinstance(one, Path) else one for one in several]
-
-    @property
-    def kept(self) -> Path | Literal["process", "none"]:
-        """Where texts of earlier requests are kept, see `DraftOptions`."""
-        if self.memory == "process":
-            return "process"
-        return "none" if self.memory == "none" else Path(self.memory).expanduser()
-
-
-def _is_draft(one: object) -> bool:
-    """Whether it may be one: what is missing of a drafter is said where it is made."""
-    return isinstance(one, str | Path) or hasattr(one, "propose")
-
-
-def _texts(prompts: str | Sequence[str]) -> Sequence[str]:
-    texts = [prompts] if isinstance(prompts, str) else prompts
-    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise OptionError("prompts must be a text or a list of texts")
-    if not all(texts):
-        raise OptionError("the prompt is empty: give at least one character of text")
-    return texts
-
-
-def _check_messages(messages: object) -> None:
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        raise OptionError("a conversation must be a list of at least one message")
-    for message in messages:
-        texts = [message.get(key) for key in ("role", "content")] if isinstance(message, Mapping) else [None]
-        if not all(isinstance(text, str) for text in texts):
-            raise OptionError(f"a message must have a role and a content, both texts, got {message!r}")
-
-
-def _context(asked: int | None, longest: int) -> int:
-    if asked is None:
-        return longest
-    _check_integer("--context-length", asked, least=2, most=longest, why=" (what the model was made for)")
-    return asked
-
-
-def _calibration_key(path: Path, kernels: Kernels, threads: int) -> dict[str, object]:
-    """All that the time of a forward pass depends on, but for what else the machine does."""
-    status = path.stat()
-    return {
-        "foredraft": __version__,
-        "model": [str(path.resolve()), status.st_size, status.st_mtime_ns],
-        "kernels": [kernels.name, getattr(kernels, "isa", "")],
-        "threads": threads,
-        "processor": processor_name(),
-    }

@@ -18,17 +18,21 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 from foredraft.errors import UserError
 from foredraft.tree import DraftTree
 
-FORMAT = 1
-"""Number of the format. Fields may be added under the same number; it rises where their meaning changes."""
+FORMAT = 2
+"""Number of the format. Fields may be added under the same number; it rises where their names or meanings change."""
 
 
 class TraceFileError(UserError):
     """A trace cannot be written, or a file is not one."""
 
 
+class _OtherFormatError(ValueError):
+    """A trace of another version."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What a planner thought a round would bring: tokens emitted for a request, seconds for the whole round."""
+    """What a planner expected of a round: tokens emitted for one sequence, seconds of the whole round."""
 
     num_tokens: float
     seconds: float
@@ -63,14 +67,15 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestStart:
-    """A request whose prompt has been read.
+class SequenceStart:
+    """A sequence whose prompt has been computed.
 
-    num_cached_tokens: of the prompt, those that were in the cache already. params: sampling parameters, with the seed.
+    num_cached_tokens: of the prompt, found in the prefix cache. prefill_s: seconds of the passes over the rest.
+    params: sampling parameters, with the seed.
     """
 
-    kind: ClassVar[str] = "request"
-    request: int
+    kind: ClassVar[str] = "sequence"
+    sequence: int
     prompt: str
     prompt_tokens: tuple[int, ...]
     num_cached_tokens: int
@@ -93,27 +98,28 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRecord:
-    """One round of one request.
+    """One round of one sequence.
 
-    round: index among the request's rounds. num_tokens: of the request before the round, prompt included; the last
+    round: index among the sequence's rounds. num_tokens: of the sequence before the round, prompt included; the last
     of them is the root, node 0 of the tree.
     tokens, parents, confidence, sources, texts: one entry for each node of the tree as it was verified; the root has
-    parent -1 and source "". A planner may have put chances it learned in place of a drafter's confidences.
+    parent -1 and source "". A planner may have put what it learned in place of a drafter's confidences.
     target_ranks, target_probs: how the target ranks a node's token given its parent (1: the largest logit), and how
-    likely it finds it: softmax of its logits over the request's temperature (over 1 where that is 0), before filters
+    likely it finds it: softmax of its logits over the sequence's temperature (over 1 where that is 0), before filters
     and penalties. None for the root.
     accepted: the nodes accepted and kept, from the root's child down. rejected: the first node, in the order of the
-    tree, that hung on the last of these and was not chosen; None where nothing did, or the request ended before.
-    choice: the token chosen instead, or after a path that led to a leaf; None where the request ended before.
-    emitted, emitted_texts: tokens the request got, and the text that each of them completed.
-    draft_s, verify_s, accept_s: seconds of the whole round, for all num_requests requests and num_rows rows (nodes).
-    expected_tokens, expected_s: what the planner thought the round would bring; None where it had no opinion.
-    reason: why the request was drafted for as it was, in words.
-    proposals: what drafters proposed, whether it was verified or not; only in recordings for `foredraft tune --replay`.
+    tree, below the last of these that was not chosen; None where there was none, or the sequence ended before.
+    choice: the token chosen instead, or after a path that led to a leaf; None where the sequence ended before.
+    emitted, emitted_texts: tokens the sequence got, and the text that each of them completed.
+    draft_s, verify_s, accept_s: seconds of the whole round. num_sequences: that shared it. num_batched_tokens: of its
+    forward pass, nodes of all trees and num_prefill_tokens of prompts.
+    expected_tokens, expected_s: what the planner expected of the round; None: nothing in particular.
+    reason: why the sequence was drafted for as it was, in words.
+    proposals: what drafters proposed, verified or not; only in recordings for `foredraft tune --replay`.
     """
 
     kind: ClassVar[str] = "round"
-    request: int
+    sequence: int
     round: int
     num_tokens: int
     tokens: tuple[int, ...]
@@ -131,8 +137,9 @@ class RoundRecord:
     draft_s: float
     verify_s: float
     accept_s: float
-    num_requests: int
-    num_rows: int
+    num_sequences: int
+    num_batched_tokens: int
+    num_prefill_tokens: int = 0
     expected_tokens: float | None = None
     expected_s: float | None = None
     reason: str = ""
@@ -150,11 +157,11 @@ class RoundRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestEnd:
-    """The end of a request. finish_reason: "stop" or "length"; None: it was given up."""
+class SequenceEnd:
+    """The end of a sequence. finish_reason: "stop" or "length"; None: it failed or was cancelled."""
 
     kind: ClassVar[str] = "end"
-    request: int
+    sequence: int
     finish_reason: str | None
     num_rounds: int
     num_draft_tokens: int
@@ -163,11 +170,11 @@ class RequestEnd:
     reason: str = ""
 
 
-Record = Header | RequestStart | RoundRecord | RequestEnd
+Record = Header | SequenceStart | RoundRecord | SequenceEnd
 Sink = Callable[[Record], object]
 """Takes the records as they come."""
 
-_KINDS: dict[str, type[Record]] = {cls.kind: cls for cls in (Header, RequestStart, RoundRecord, RequestEnd)}
+_KINDS: dict[str, type[Record]] = {cls.kind: cls for cls in (Header, SequenceStart, RoundRecord, SequenceEnd)}
 
 
 # --- the file -------------------------------------------------------------------------------------------------
@@ -187,12 +194,12 @@ def from_json(line: str) -> Record:
     kind = entry.get("kind") if isinstance(entry, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"not an object whose kind is one of {', '.join(_KINDS)}")
+    if kind == Header.kind and entry.get("format", FORMAT) != FORMAT:
+        raise _OtherFormatError(f"has format {entry['format']}, this version reads format {FORMAT}: record it anew")
     record = _read(_KINDS[kind], entry)
-    if isinstance(record, Header) and record.format != FORMAT:
-        raise ValueError(f"format {record.format} is not known, this version reads format {FORMAT}")
     if isinstance(record, RoundRecord):
         _check_round(record)
-    assert isinstance(record, Header | RequestStart | RoundRecord | RequestEnd)
+    assert isinstance(record, Header | SequenceStart | RoundRecord | SequenceEnd)
     return record
 
 
@@ -266,6 +273,8 @@ def read_trace(path: str | Path) -> Iterator[Record]:
     for number, line in enumerate(lines, start=1):
         try:
             record = from_json(line)
+        except _OtherFormatError as error:
+            raise TraceFileError(f"the trace {path} {error}") from error
         except (ValueError, RecursionError) as error:
             raise TraceFileError(f"{path} is not a trace: line {number}: {error}") from error
         if (number == 1) != isinstance(record, Header):
@@ -319,34 +328,34 @@ def _typed(hint: Any, value: object, name: str) -> object:
 
 
 @dataclass
-class RequestTrace:
-    """All that a trace says of one request. start is None where the trace began later, end where it ended before."""
+class SequenceTrace:
+    """All that a trace says of one sequence. start is None where the trace began later, end where it ended before."""
 
-    request: int
-    start: RequestStart | None = None
+    sequence: int
+    start: SequenceStart | None = None
     rounds: list[RoundRecord] = field(default_factory=list)
-    end: RequestEnd | None = None
+    end: SequenceEnd | None = None
 
 
 @dataclass
 class Trace:
-    """A trace in memory: itself a sink of records. Records of a request may lie between those of others."""
+    """A trace in memory: itself a sink of records. Records of a sequence may lie between those of others."""
 
     header: Header | None = None
-    requests: dict[int, RequestTrace] = field(default_factory=dict)
+    sequences: dict[int, SequenceTrace] = field(default_factory=dict)
 
     def __call__(self, record: Record) -> None:
         """Take in one record."""
         if isinstance(record, Header):
             self.header = record
             return
-        request = self.requests.setdefault(record.request, RequestTrace(record.request))
+        sequence = self.sequences.setdefault(record.sequence, SequenceTrace(record.sequence))
         if isinstance(record, RoundRecord):
-            request.rounds.append(record)
-        elif isinstance(record, RequestStart):
-            request.start = record
+            sequence.rounds.append(record)
+        elif isinstance(record, SequenceStart):
+            sequence.start = record
         else:
-            request.end = record
+            sequence.end = record
 
     @classmethod
     def read(cls, path: str | Path) -> "Trace":

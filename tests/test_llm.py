@@ -1,6 +1,9 @@
 """The front door, on tiny models and on the real one."""
 
 import json
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +14,7 @@ from helpers.engines import tiny_file
 
 from foredraft import LLM, SamplingParams
 from foredraft.errors import ContextLengthError, OptionError, UserError
-from foredraft.llm import Messages
+from foredraft.llm import Completion, Messages
 
 TEXT = "and the other one and the other one and the"
 GREEDY = SamplingParams(max_tokens=24, ignore_eos=True)
@@ -24,6 +27,14 @@ def tiny_llm(family: str = "llama", **options: object) -> LLM:
 
 def used_blocks(llm: LLM) -> int:
     return llm.decoder.cache.pool.num_used
+
+
+def wait_for_the_end(llm: LLM) -> None:
+    """What was cancelled ends behind the pass that is under way."""
+    deadline = time.perf_counter() + 10.0
+    while llm._engine.has_work and time.perf_counter() < deadline:
+        time.sleep(0.001)
+    assert not llm._engine.has_work
 
 
 # --- the same text --------------------------------------------------------------------------------------------------
@@ -154,45 +165,32 @@ def test_tables_padded_to_different_sizes_work_both_ways() -> None:
 # --- conversations and streams --------------------------------------------------------------------------------------
 
 
-def test_the_second_turn_finds_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kind: tokens accepted after the end of an answer stay in the cache, so the next turn does not fit on it."""
-    for draft in ("none", tiny_file(), tiny_file(seed=1)):
-        llm, fresh = tiny_llm(draft=draft), tiny_llm()
-        first: Messages = [{"role": "user", "content": "the one and the other"}]
-        ids = llm.tokenizer.encode_chat(first)
-        params = SamplingParams(max_tokens=40, stop=("\n",), ignore_eos=True)
-        answer = llm.chat(first, params)
-        # The next prompt as ids, so that reading the answer's bytes as text does not change its tokens.
-        second = [*ids, *answer.token_ids, *llm.tokenizer.encode("and then?")]
-        request = llm._engine.prepare(second, GREEDY)
-        [found] = run_ids(llm, second)
-        [expected] = run_ids(fresh, second)
-        assert found.token_ids == expected.token_ids
-        request = llm._engine.prepare([*second, 1], GREEDY)
-        llm._engine.submit(request)
-        llm._engine.step()
-        assert request.num_cached_prompt_tokens == len(second) // 16 * 16
-        llm._engine.release(request)
-        assert used_blocks(llm) == 0
+def num_found(done: Completion) -> int:
+    """Tokens of the prompt that were in the prefix cache."""
+    return done.usage.prompt_tokens - 1 - done.timings.num_prompt_tokens
 
 
-def run_ids(llm: LLM, ids: list[int]) -> list:
-    return llm._run([ids], GREEDY)
+@pytest.mark.parametrize("draft", ["none", "itself", "other"])
+def test_the_second_turn_finds_the_first(draft: str) -> None:
+    """Kind: tokens accepted after the end of a completion stay in the cache, so the next turn does not fit on it."""
+    llm = tiny_llm(draft={"none": "none", "itself": tiny_file(), "other": tiny_file(seed=1)}[draft])
+    first: Messages = [{"role": "user", "content": "the one and the other"}]
+    ids = llm.tokenizer.encode_chat(first)
+    said = llm.chat(first, SamplingParams(max_tokens=40, stop=("\n",), ignore_eos=True))
+    # The next prompt as ids, since encoding the text of what was said may give other tokens.
+    second = [*ids, *said.token_ids, *llm.tokenizer.encode("and then?")]
+    [found] = llm.generate(second, GREEDY)
+    [expected] = tiny_llm().generate(second, GREEDY)
+    assert found.token_ids == expected.token_ids
+    assert num_found(found) == (len(ids) + len(said.token_ids) - 1) // 16 * 16  # the last token never was computed
+    [again] = llm.generate([*second, 1], GREEDY)
+    assert num_found(again) == len(second) // 16 * 16
+    assert used_blocks(llm) == 0
+    llm.reset_prefix_cache()
+    assert num_found(llm.generate(second, GREEDY)[0]) == 0
 
 
-def test_the_next_turn_reads_no_whole_block_again() -> None:
-    llm = tiny_llm(draft=tiny_file(seed=1))
-    ids = llm.tokenizer.encode(TEXT)
-    [answer] = run_ids(llm, ids)
-    both = [*ids, *answer.token_ids]
-    request = llm._engine.prepare([*both, 5, 6, 7], GREEDY)
-    llm._engine.submit(request)
-    llm._engine.step()
-    assert request.num_cached_prompt_tokens == (len(both) - 1) // 16 * 16  # the last token never was run
-    llm._engine.release(request)
-
-
-def test_a_stream_is_the_answer_in_pieces() -> None:
+def test_a_stream_is_the_completion_in_pieces() -> None:
     for stop in ((), ("T",), ("@T", "\\")):
         params = SamplingParams(max_tokens=40, stop=stop, ignore_eos=True)
         for draft in ("none", "lookup", tiny_file("gemma3")):
@@ -225,7 +223,7 @@ def test_streams_that_are_left() -> None:
     llm.stream(TEXT, GREEDY).close()  # never begun
     dropped = llm.stream(TEXT, GREEDY)
     del dropped
-    assert not llm._engine.has_work
+    wait_for_the_end(llm)
     assert used_blocks(llm) == 0
     assert llm.generate(TEXT, GREEDY)[0].token_ids == expected
 
@@ -242,34 +240,55 @@ def test_streams_side_by_side() -> None:
     texts["the"] += "".join(chunk.text for chunk in rest)
     assert rest[-1].completion is not None
     assert texts == expected
-    # And an answer in between.
+    # And a completion in between.
     stream = llm.stream(TEXT, GREEDY)
     first = next(stream).text
     assert llm.generate("the", short)[0].text == expected["the"]
     assert first + "".join(chunk.text for chunk in stream) == expected[TEXT]
 
 
-def test_an_interrupt_leaves_the_model_usable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kind: Ctrl-C while a prompt is read, or in a round, costs memory or the next answer."""
-    llm = tiny_llm(draft=tiny_file(seed=1))
+@pytest.mark.parametrize("at", range(1, 6))
+def test_an_interrupt_leaves_the_model_usable(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: Ctrl-C while a prompt is computed, or in a round, costs memory or the next completion."""
+    llm = tiny_llm(draft=tiny_file(seed=1), max_batched_tokens=16)
     expected = llm.generate(TEXT, GREEDY)[0].token_ids
-    run = llm.decoder.compiled
-    for at in range(1, 6):
-        calls = SimpleNamespace(num=0)
+    calls, run = SimpleNamespace(num=0), llm.decoder.compiled
 
-        def interrupted(*args: object, calls: SimpleNamespace = calls, at: int = at) -> object:
-            calls.num += 1
-            if calls.num == at:
-                raise KeyboardInterrupt
-            return run(*args)
+    def interrupted(*args: object) -> object:
+        calls.num += 1
+        if calls.num == at:  # in the thread that runs the model, while this one waits
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            time.sleep(0.05)
+        return run(*args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(llm.decoder, "compiled", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            llm.generate([TEXT + str(at), "the"], GREEDY)
-        monkeypatch.setattr(llm.decoder, "compiled", run)
-        assert used_blocks(llm) == 0
-        assert not llm._engine.has_work
-        assert llm.generate(TEXT, GREEDY)[0].token_ids == expected
+    monkeypatch.setattr(llm.decoder, "compiled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate([TEXT + str(at), "the"], replace(GREEDY, max_tokens=200))
+    wait_for_the_end(llm)
+    assert calls.num < 30
+    assert used_blocks(llm) == 0
+    assert llm.generate(TEXT, GREEDY)[0].token_ids == expected
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_an_interrupt_of_steps_by_hand_leaves_the_model_usable(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: as above, in the middle of the pass itself."""
+    llm = tiny_llm(draft=tiny_file(seed=1), max_batched_tokens=16)
+    expected = llm.generate(TEXT, GREEDY)[0].token_ids
+    calls, run = SimpleNamespace(num=0), llm.decoder.compiled
+
+    def interrupted(*args: object) -> object:
+        calls.num += 1
+        if calls.num == at:
+            raise KeyboardInterrupt
+        return run(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(llm.decoder, "compiled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(llm.stepwise(TEXT + str(at), GREEDY))
+    assert not llm._engine.has_work
+    assert used_blocks(llm) == 0
+    assert llm.generate(TEXT, GREEDY)[0].token_ids == expected
 
 
 # --- options --------------------------------------------------------------------------------------------------------
@@ -296,6 +315,11 @@ def test_an_interrupt_leaves_the_model_usable(monkeypatch: pytest.MonkeyPatch) -
         ({"threads": 1.5}, ["--threads", "1.5"]),
         ({"threads": 10**9}, ["--threads"]),
         ({"kernels": "cuda"}, ["cuda", "native"]),
+        ({"max_running": 0}, ["--max-running", "0"]),
+        ({"max_batched_tokens": 15}, ["--max-batched-tokens", "16 to 65536", "15"]),
+        ({"kv_memory": "much"}, ["--kv-memory", "'much'", "2G"]),
+        ({"kv_memory": 1000}, ["--kv-memory", "1000", "give at least"]),
+        ({"kv_memory": "1000000G"}, ["no memory", "--kv-memory"]),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, object], parts: list[str]) -> None:

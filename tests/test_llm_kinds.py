@@ -37,7 +37,7 @@ def test_values_of_another_kind_are_refused(options: dict[str, Any], part: str) 
 
 @pytest.mark.parametrize("name", ["stop", "bad_words", "dry_sequence_breakers", "prediction", "regex", "grammar"])
 def test_half_a_character_is_no_text(name: str) -> None:
-    """Kind: a text that cannot be written down passes until the middle of a request."""
+    """Kind: a text that cannot be written down passes until the middle of a completion."""
     with pytest.raises(UserError, match="must be valid Unicode"):
         SamplingParams(**{name: "\ud800"})
 
@@ -59,5 +59,7 @@ def test_schemas_nested_too_deeply() -> None:
 def test_empty_params_of_another_kind_are_refused() -> None:
     llm = LLM(tiny_file(), kernels="reference", draft="none")
     for wrong in ({}, 0, ""):
-        with pytest.raises(UserError, match="must be SamplingParams"):
+        with pytest.raises(UserError, match="give one SamplingParams"):
             llm.generate("text", wrong)  # type: ignore[arg-type]
+        with pytest.raises(UserError, match="must be SamplingParams"):
+            llm.stream("text", wrong)  # type: ignore[arg-type]

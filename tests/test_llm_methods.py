@@ -40,7 +40,7 @@ def test_every_method_alone_and_in_batches(plain: LLM, method: str, params: Samp
             asked = params
         for size in (1, 2, 8):
             batches = [TEXTS[i : i + size] for i in range(0, len(TEXTS), size)]
-            found = [answer for batch in batches for answer in llm.generate(batch, asked)]
+            found = [done for batch in batches for done in llm.generate(batch, asked)]
             for one, other in zip(expected, found, strict=True):
                 assert (one.token_ids, one.text, one.usage) == (other.token_ids, other.text, other.usage)
             if num_draft_tokens:
@@ -52,14 +52,14 @@ def test_the_parts_of_a_round_add_up_to_the_time_of_decoding(plain: LLM) -> None
     """Kind: more is accepted and yet it takes longer, and no figure shows where the time goes."""
     trace = Trace()
     llm = plain.with_drafts([str(tiny_file(seed=1))], num_draft_tokens=3, trace=trace)
-    [answer] = llm.generate("and the other one", replace(SAMPLED, max_tokens=60))
-    [request] = trace.requests.values()
-    rounds = request.rounds
+    [done] = llm.generate("and the other one", replace(SAMPLED, max_tokens=60))
+    [traced] = trace.sequences.values()
+    rounds = traced.rounds
     assert all(min(record.draft_s, record.verify_s, record.accept_s) > 0 for record in rounds)
     assert sum(record.draft_s for record in rounds) > 0.1 * sum(record.total_s for record in rounds)
     inside = sum(record.total_s for record in rounds[:-1])  # the last one ends after the text did
-    assert 0.5 * answer.timings.decode_s < inside + rounds[-1].total_s
-    assert inside < answer.timings.decode_s
+    assert 0.5 * done.timings.decode_s < inside + rounds[-1].total_s
+    assert inside < done.timings.decode_s
 
 
 def test_speculation_takes_no_more_of_the_cache(plain: LLM) -> None:

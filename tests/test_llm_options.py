@@ -1,6 +1,7 @@
-"""Options of sampling from the front door: several answers, log-probabilities, echo, forms of the text."""
+"""Options of sampling from the front door: several completions, log-probabilities, echo, forms of the text."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_a_model_that_drafts_for_itself_keeps_to_the_options(llm: LLM) -> None:
             assert speculation.num_accepted_tokens >= speculation.num_draft_tokens - 3, options
 
 
-def test_several_answers(llm: LLM) -> None:
+def test_several_completions(llm: LLM) -> None:
     [done] = llm.generate(TEXT, SEVERAL)
     assert [choice.index for choice in done.choices] == [0, 1, 2]
     assert len({choice.token_ids for choice in done.choices}) == 3
@@ -82,8 +83,8 @@ def test_several_answers(llm: LLM) -> None:
     assert len(second.choices) == 3
 
 
-def test_unseeded_answers_differ(llm: LLM) -> None:
-    """Kind: all answers without a seed are drawn with one and the same noise."""
+def test_unseeded_completions_differ(llm: LLM) -> None:
+    """Kind: all completions without a seed are drawn with one and the same noise."""
     params = SamplingParams(max_tokens=16, temperature=1.2, n=4, ignore_eos=True)
     texts = {choice.token_ids for _ in range(2) for choice in llm.generate(TEXT, params)[0].choices}
     assert len(texts) == 8
@@ -99,8 +100,8 @@ def test_the_best_of_several(llm: LLM) -> None:
         llm.stream(TEXT, SamplingParams(temperature=1.0, best_of=2))
 
 
-def test_a_stream_of_several_answers(llm: LLM) -> None:
-    """Kind: pieces of answers are mixed up, or the last of one ends the stream of all."""
+def test_a_stream_of_several_completions(llm: LLM) -> None:
+    """Kind: pieces of several are mixed up, or the last of one ends the stream of all."""
     [done] = llm.generate(TEXT, SEVERAL)
     for streaming in (llm, llm.with_drafts("lookup", num_draft_tokens=4)):
         chunks = list(streaming.stream(TEXT, SEVERAL))
@@ -115,16 +116,19 @@ def test_a_stream_of_several_answers(llm: LLM) -> None:
 
 
 def test_a_stream_of_several_that_is_left(llm: LLM) -> None:
-    """Kind: only one of the answers is given back when a client goes."""
+    """Kind: only one of the completions is given back when a client goes."""
     for num_read in (1, 4):
         stream = llm.stream(TEXT, SEVERAL)
         for _ in range(num_read):
             next(stream)
         stream.close()  # type: ignore[attr-defined]
+        deadline = time.perf_counter() + 10.0
+        while llm._engine.has_work and time.perf_counter() < deadline:
+            time.sleep(0.001)
         assert used_blocks(llm) == 0
 
 
-def test_one_answer_streams_as_ever(llm: LLM) -> None:
+def test_a_single_completion_streams_as_ever(llm: LLM) -> None:
     chunks = list(llm.stream(TEXT, SamplingParams(max_tokens=5, ignore_eos=True)))
     assert all(isinstance(chunk, Chunk) and chunk.index == 0 and chunk.logprobs == () for chunk in chunks)
 
@@ -207,6 +211,6 @@ def test_one_of_several_prompts_that_fails_is_told_and_leaves_nothing(llm: LLM) 
 
 
 def test_params_of_another_kind_are_refused(llm: LLM) -> None:
-    for ask in (llm.generate, llm.stream):
-        with pytest.raises(OptionError, match="must be SamplingParams"):
+    for ask in (llm.generate, llm.stream, llm.astream, llm.stepwise):
+        with pytest.raises(OptionError, match="SamplingParams"):
             ask(TEXT, {"temperature": 1})  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ TEXT = "a b a b a b a"
 def test_a_trace_goes_to_a_file(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     llm = LLM(tiny_file(), draft="lookup", num_draft_tokens=3, threads=1, trace=path)
-    [answer] = llm.generate(TEXT, PARAMS)
+    [done] = llm.generate(TEXT, PARAMS)
     trace = Trace.read(path)
     assert trace.header is not None
     assert trace.header.model == tiny_file().name
@@ -25,12 +25,12 @@ def test_a_trace_goes_to_a_file(tmp_path: Path) -> None:
     assert trace.header.settings["num_draft_tokens"] == 3
     assert trace.header.settings["threads"] == 1
     assert trace.header.machine["processor"]
-    [request] = trace.requests.values()
-    assert request.start is not None
-    assert request.start.prompt == TEXT
-    assert [token for record in request.rounds for token in record.emitted] == list(answer.token_ids)
-    assert request.end is not None
-    assert request.end.finish_reason == answer.finish_reason
+    [sequence] = trace.sequences.values()
+    assert sequence.start is not None
+    assert sequence.start.prompt == TEXT
+    assert [token for record in sequence.rounds for token in record.emitted] == list(done.token_ids)
+    assert sequence.end is not None
+    assert sequence.end.finish_reason == done.finish_reason
 
 
 def test_a_trace_goes_to_a_function() -> None:
@@ -38,7 +38,7 @@ def test_a_trace_goes_to_a_function() -> None:
     llm = LLM(tiny_file(), draft="none", threads=1, trace=records.append)
     assert [type(record) for record in records] == [Header]
     llm.generate(TEXT, PARAMS)
-    assert [record.kind for record in records] == ["header", "request", *(["round"] * 16), "end"]
+    assert [record.kind for record in records] == ["header", "sequence", *(["round"] * 16), "end"]
 
 
 def test_a_trace_changes_nothing() -> None:
@@ -54,9 +54,9 @@ def test_the_same_model_with_other_drafts() -> None:
     drafted = plain.with_drafts(["lookup", tiny_file(seed=1)], num_draft_tokens=2)
     assert drafted.decoder is plain.decoder
     assert drafted.context_length == 64
-    [answer] = drafted.generate(TEXT, PARAMS)
-    assert answer.token_ids == expected.token_ids
-    assert answer.speculation.methods == ("lookup", f"model:{tiny_file(seed=1).stem}")
+    [done] = drafted.generate(TEXT, PARAMS)
+    assert done.token_ids == expected.token_ids
+    assert done.speculation.methods == ("lookup", f"model:{tiny_file(seed=1).stem}")
     assert plain.generate(TEXT, PARAMS)[0].speculation.methods == ("none",)
 
 

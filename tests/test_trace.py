@@ -14,9 +14,9 @@ from foredraft.trace import (
     Header,
     Proposal,
     Record,
-    RequestEnd,
-    RequestStart,
     RoundRecord,
+    SequenceEnd,
+    SequenceStart,
     Trace,
     TraceFileError,
     TraceWriter,
@@ -28,11 +28,11 @@ from foredraft.trace import (
 HEADER = Header(
     foredraft="1", model="m.gguf", tokenizer="ab", drafters=("lookup",), settings={"threads": 2}, machine={}
 )
-START = RequestStart(
-    request=3, prompt="a é", prompt_tokens=(1, 2), num_cached_tokens=0, prefill_s=0.5, params={"stop": ["x"]}
+START = SequenceStart(
+    sequence=3, prompt="a é", prompt_tokens=(1, 2), num_cached_tokens=0, prefill_s=0.5, params={"stop": ["x"]}
 )
 ROUND = RoundRecord(
-    request=3,
+    sequence=3,
     round=0,
     num_tokens=2,
     tokens=(2, 7, 8),
@@ -50,12 +50,12 @@ ROUND = RoundRecord(
     draft_s=0.1,
     verify_s=0.2,
     accept_s=0.3,
-    num_requests=1,
-    num_rows=3,
+    num_sequences=1,
+    num_batched_tokens=3,
     expected_tokens=1.5,
 )
-END = RequestEnd(
-    request=3,
+END = SequenceEnd(
+    sequence=3,
     finish_reason=None,
     num_rounds=1,
     num_draft_tokens=2,
@@ -72,17 +72,17 @@ def test_a_record_is_one_line_and_comes_back(record: Record) -> None:
     assert from_json(line) == record
 
 
-def test_a_file_comes_back_with_the_requests_sorted_out(tmp_path: Path) -> None:
+def test_a_file_comes_back_with_the_sequences_sorted_out(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     writer = TraceWriter(path)
-    other = replace(ROUND, request=4)
+    other = replace(ROUND, sequence=4)
     for record in (HEADER, START, ROUND, other, END):
         writer(record)
     assert len(path.read_text().split("\n")) == 6  # U+2028 in a text is no line ending
     trace = Trace.read(path)
     assert trace.header == HEADER
-    assert (trace.requests[3].start, trace.requests[3].rounds, trace.requests[3].end) == (START, [ROUND], END)
-    assert (trace.requests[4].start, trace.requests[4].rounds, trace.requests[4].end) == (None, [other], None)
+    assert (trace.sequences[3].start, trace.sequences[3].rounds, trace.sequences[3].end) == (START, [ROUND], END)
+    assert (trace.sequences[4].start, trace.sequences[4].rounds, trace.sequences[4].end) == (None, [other], None)
     writer.close()
 
 
@@ -130,13 +130,12 @@ WRONG_ROUNDS: list[tuple[dict[str, Any], str]] = [
         ([to_json(HEADER), to_json(HEADER)], "line 2: the first line"),
         ([to_json(HEADER), "hello"], "line 2"),
         ([to_json(HEADER), "[1]"], "kind"),
-        ([to_json(HEADER), '{"kind": "end", "request": 1}'], "finish_reason is missing"),
+        ([to_json(HEADER), '{"kind": "end", "sequence": 1}'], "finish_reason is missing"),
         ([to_json(HEADER), to_json(ROUND).replace('"round": 0', '"round": "0"')], "round must be int"),
         ([to_json(HEADER), to_json(ROUND).replace('"round": 0', '"round": false')], "round must be int"),
         ([to_json(HEADER), to_json(ROUND).replace("[2, 7, 8]", "[2, null, 8]")], "tokens must be int"),
         ([to_json(HEADER), '{"kind": []}'], "kind"),
         *(([to_json(HEADER), to_json(replace(ROUND, **wrong))], said) for wrong, said in WRONG_ROUNDS),
-        ([to_json(HEADER).replace('"format": 1', '"format": 2')], "format 2 is not known"),
     ],
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, lines: list[str], said: str) -> None:
@@ -146,6 +145,14 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, lines: list[str], said: str
         list(read_trace(path))
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("other", [1, 3])
+def test_a_trace_of_another_format_is_refused_before_its_fields_are_read(tmp_path: Path, other: int) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"kind": "header", "format": other, "requests": []}) + "\n")
+    with pytest.raises(TraceFileError, match=f"has format {other}, this version reads format 2"):
+        list(read_trace(path))
 
 
 def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
@@ -164,7 +171,7 @@ def test_a_full_disk_is_said() -> None:
 
 
 def test_a_trace_that_was_closed_is_said() -> None:
-    """Kind: what comes after a full disk, the end of a request say, hides it behind a traceback."""
+    """Kind: what comes after a full disk, the end of a sequence say, hides it behind a traceback."""
     writer = TraceWriter("/dev/null")
     writer.close()
     with pytest.raises(UserError, match="cannot write the trace /dev/null: it was closed"):

@@ -1,22 +1,25 @@
-"""Requests and when they run."""
+"""Sequences and when they run: scheduling, the step, the thread that owns it, and what clients get."""
 
-from foredraft.engine.answering import Chunk, requests_for, run_to_the_end, stream_of
-from foredraft.engine.answers import completion_of
 from foredraft.engine.completion import Choice, Completion, Speculation, Timings, Usage
-from foredraft.engine.request import Request
-from foredraft.engine.scheduler import Engine
+from foredraft.engine.completions import completion_of
+from foredraft.engine.engine import MAX_BATCHED_TOKENS, MAX_RUNNING, Engine
+from foredraft.engine.loop import EngineLoop
+from foredraft.engine.output import Output
+from foredraft.engine.submission import Chunk, Submission, outputs_for
 
 __all__ = [
+    "MAX_BATCHED_TOKENS",
+    "MAX_RUNNING",
     "Choice",
     "Chunk",
     "Completion",
     "Engine",
-    "Request",
+    "EngineLoop",
+    "Output",
     "Speculation",
+    "Submission",
     "Timings",
     "Usage",
     "completion_of",
-    "requests_for",
-    "run_to_the_end",
-    "stream_of",
+    "outputs_for",
 ]

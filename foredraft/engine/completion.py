@@ -1,20 +1,19 @@
-"""What a request comes to."""
+"""What a prompt comes to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from foredraft import accept
 from foredraft.accept import Equality
 from foredraft.sampling.logprobs import LEAST_LOGPROB, TokenLogprob, to_json
-
-FinishReason = Literal["stop", "length"]
+from foredraft.sequence import FinishReason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Tokens read and written. An end token that was produced counts as written."""
+    """Tokens of the prompt and produced. An end token that was produced counts."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -29,9 +28,10 @@ class Usage:
 class Timings:
     """Seconds, and rates that follow from them.
 
-    load_s: loading of the model, once for all requests. prefill_s: reading the prompt. decode_s: from there to the end.
+    load_s: loading of the model, once for all prompts. prefill_s: of passes over the prompt; of a pass that was shared,
+    its part. decode_s: from there to the end.
     draft_s, verify_s, accept_s: its parts, planning and drafting, the target's passes, and choosing tokens; of rounds
-    that were shared with other requests, all of it.
+    that were shared with other sequences, all of it.
     num_prompt_tokens, num_completion_tokens: what the rates are about. Prompt tokens found in the cache do not count,
     nor does the last one, which is the root of the first round.
     """
@@ -58,7 +58,7 @@ class Timings:
 
 @dataclass(frozen=True, kw_only=True)
 class LenientCost:
-    """What a lenient rule of acceptance cost one request.
+    """What a lenient rule of acceptance cost one prompt.
 
     share_different: of the tokens, how many are not what the target itself would have said at that place of this text.
     mean_logprob, mean_own_logprob: mean natural log-probability, under the target at temperature 1 without filters, of
@@ -83,7 +83,7 @@ class LenientCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Speculation:
-    """What drafting did for one request.
+    """What drafting did for one prompt.
 
     methods: the drafters that may be asked. lossless: whether the text is the target's own, token for token or in
     distribution. num_rounds: forward passes of the target. num_draft_tokens: drafted and verified.
@@ -92,7 +92,8 @@ class Speculation:
     acceptance: the rule of acceptance. equality: what the text has in common with plain decoding: "path", every token;
     "distribution", how likely each text is over all seeds; "none". cost: of a lenient rule, else None.
     by_method: of each drafter its tokens that were verified, and of these accepted. expected_tokens, expected_s: what
-    the planner thought its rounds would emit and take, and None where it had no opinion.
+    the planner thought its rounds would emit and take, and None where it had no opinion. speedup: over plain decoding,
+    by what the planner knows of plain passes; None where it knows nothing.
     """
 
     methods: tuple[str, ...]
@@ -109,6 +110,7 @@ class Speculation:
     by_method: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     expected_tokens: float | None = None
     expected_s: float | None = None
+    speedup: float | None = None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -123,7 +125,7 @@ class Speculation:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One answer of several.
+    """One completion of several.
 
     index: its place among them, from 0. logprobs: of each token, where asked for. cumulative_logprob: their sum, where
     it was needed. token_texts: the bytes of the tokens that logprobs speak of.
@@ -222,6 +224,7 @@ class Completion:
             },
             "expected_tokens": spec.expected_tokens,
             "expected_s": spec.expected_s,
+            "speedup": spec.speedup,
         }
         names = ("load_s", "prefill_s", "decode_s", "draft_s", "verify_s", "accept_s")
         timings = {name: getattr(self.timings, name) for name in names}

@@ -1,222 +1,182 @@
-"""Which requests run: prompts are read one after the other, then all running requests share every round."""
+"""Which sequences take part in the next pass: running ones first, then chunks of prompts up to a budget of tokens.
 
-import contextlib
-import itertools
-import threading
-import time
+First come, first served. A sequence is admitted when there is room in the cache for all of its tokens. Where the cache
+runs full, the sequence that came last is preempted: it gives its blocks back, waits in front of all others, and is
+computed anew later. So the one that came first always goes on, and nobody starves.
+"""
+
 from collections import deque
-from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from foredraft.accept import COUPLED, AcceptanceRule
-from foredraft.engine.request import Request
-from foredraft.engine.tracing import Tracer
-from foredraft.errors import ContextLengthError, ForedraftError, OptionError
-from foredraft.planner import Planner
-from foredraft.round import RoundRequest, run_round
-from foredraft.sampling import ProcessorFactory, SamplingParams
-from foredraft.text import Tokenizer
-from foredraft.trace import Sink
-from foredraft.verify import Verifier
+from foredraft.cache import OutOfBlocksError
+from foredraft.kernels.batch import BLOCK_POSITIONS
+from foredraft.sequence import Batch, PromptChunk, Sequence, Status
 
-MAX_RUNNING = 8
+MAX_LOGIT_TOKENS = 32
+"""Most tokens of a chunk whose logits are wanted: a row of logits takes as much memory as a whole vocabulary."""
+MIN_CHUNK_TOKENS = 16
+"""A prompt gets on by so many tokens a pass, however many sequences run."""
 
 
-class Engine:
-    """Runs requests in rounds. Several threads may use one engine; each step is made by one of them for all.
+@dataclass(frozen=True)
+class Wish:
+    """What a sequence wants of its prompt: the logits, and no token to be taken from the prefix cache."""
 
-    context_length: most tokens of a request, prompt and output together.
-    max_running: most requests that share a round; further ones wait.
-    rule: decides which drafted tokens are kept.
-    trace: takes a record of every request and round; None: none are made.
+    logits: bool = False
+    all_computed: bool = False
+
+
+class Scheduler:
+    """The sequences of one engine in the order of their arrival.
+
+    max_running: most sequences that take part at a time. max_batched_tokens: of one pass, tokens that must be computed;
+    drafted tokens come on top.
     """
 
-    def __init__(
-        self,
-        verifier: Verifier,
-        planner: Planner,
-        tokenizer: Tokenizer,
-        *,
-        context_length: int,
-        max_running: int = MAX_RUNNING,
-        rule: AcceptanceRule = COUPLED,
-        trace: Sink | None = None,
-    ) -> None:
-        self.context_length = context_length
-        self._verifier = verifier
-        self._planner = planner
-        self._tokenizer = tokenizer
-        self._processors = ProcessorFactory(tokenizer, verifier.vocab_size)
+    def __init__(self, *, max_running: int, max_batched_tokens: int) -> None:
         self._max_running = max_running
-        self._rule = rule
-        self._tracer = None if trace is None else Tracer(trace, planner, tokenizer)
-        self._ids = itertools.count()
-        self._waiting: deque[Request] = deque()
-        self._running: dict[int, Request] = {}
-        # One step at a time: logits are views that the next pass overwrites. Reentrant, because an abandoned stream may
-        # be collected in the middle of a step and release its request there: that waits for the end of the step.
-        self._lock = threading.RLock()
-        self._stepping = False
-        self._left: list[Request] = []
+        self._max_batched_tokens = max_batched_tokens
+        self._waiting: deque[Sequence] = deque()
+        self._active: list[Sequence] = []
+        self._wishes: dict[int, Wish] = {}
 
     @property
-    def has_work(self) -> bool:
-        """Whether a step would do anything."""
-        return bool(self._waiting or self._running)
+    def sequences(self) -> tuple[Sequence, ...]:
+        """All that are not over, in the order of their arrival."""
+        return (*self._active, *self._waiting)
 
-    def prepare(self, prompt: Sequence[int], params: SamplingParams, *, choice: int = 0) -> Request:
-        """A request that is sound, not queued yet. choice: which of several answers to the prompt it is to be.
+    def add(self, sequence: Sequence, wish: Wish) -> None:
+        """Queue a sequence."""
+        self._wishes[sequence.id] = wish
+        self._waiting.append(sequence)
 
-        Raises OptionError for an empty prompt, ids outside the vocabulary, parameters of a wrong type, or a grammar
-        that cannot be used; ContextLengthError for a prompt that leaves no room for an answer.
-        """
-        if not isinstance(params, SamplingParams):
-            raise OptionError(f"sampling parameters must be SamplingParams, got {params!r}")
-        if params.prediction is not None and not {"prediction", "none"} & set(self._planner.methods):
-            methods = ", ".join(name for name in self._planner.methods if name != "grammar")
-            raise OptionError(
-                f"--prediction helps only the drafter of that name, not {methods}: add --draft prediction"
-            )
-        if not prompt:
-            raise OptionError("the prompt is empty: give at least one token of text")
-        self._check_ids("prompt", prompt)
-        self._check_ids("--stop-token-ids", params.stop_token_ids)
-        self._check_ids("--logit-bias", tuple(params.logit_bias))
-        if len(prompt) >= self.context_length:
-            raise ContextLengthError(
-                f"the prompt has {len(prompt)} tokens and the context holds {self.context_length}, answer "
-                "included: shorten the prompt, or raise --context-length if the model was made for more"
-            )
-        longest = self.context_length
-        if params.max_tokens is not None:
-            longest = min(longest, len(prompt) + params.max_tokens)
-        return Request(
-            next(self._ids), prompt, params, self._tokenizer, longest, choice=choice, processors=self._processors
+    def remove(self, sequence: Sequence) -> bool:
+        """Take a sequence out and give its blocks back; whether it was there."""
+        if self._wishes.pop(sequence.id, None) is None:
+            return False
+        for queue in (self._active, self._waiting):  # in neither where an interrupt came between the two
+            if sequence in queue:
+                queue.remove(sequence)
+        sequence.blocks.close()
+        return True
+
+    def schedule(self) -> Batch:
+        """What the next pass works on; blocks for it are reserved. Empty where nothing can go on."""
+        running = self._running_with_blocks()
+        budget = max(MIN_CHUNK_TOKENS, self._max_batched_tokens - len(running))
+        chunks: list[PromptChunk] = []
+        for sequence in list(self._active):
+            if sequence.status is Status.PREFILLING and budget > 0:
+                chunk = self._chunk(sequence, budget, chunks)
+                if chunk is not None:
+                    chunks.append(chunk)
+                    budget -= chunk.num_tokens
+        while self._waiting and budget > 0 and self._admit(self._waiting[0], chunks):
+            sequence = self._waiting.popleft()
+            self._active.append(sequence)
+            if sequence.status is Status.RUNNING:
+                running.append(sequence)
+            else:
+                chunk = self._chunk(sequence, budget, chunks)
+                if chunk is not None:
+                    chunks.append(chunk)
+                    budget -= chunk.num_tokens
+        # Room made for a sequence may have come from one that is in the batch already.
+        return Batch(
+            tuple(sequence for sequence in running if sequence.status is Status.RUNNING),
+            tuple(chunk for chunk in chunks if chunk.sequence.status is Status.PREFILLING),
         )
 
-    def _check_ids(self, what: str, ids: Sequence[int]) -> None:
-        if bad := [token for token in ids if not 0 <= token < self._verifier.vocab_size]:
-            raise OptionError(f"{what} token {bad[0]} is outside the vocabulary of {self._verifier.vocab_size}")
+    def computed(self, sequence: Sequence) -> None:
+        """A chunk of the sequence was computed; others that begin alike may have it."""
+        sequence.blocks.publish(sequence.tokens)
+        if sequence.num_computed_tokens == len(sequence.tokens) - 1:
+            sequence.status = Status.RUNNING
 
-    def submit(self, request: Request) -> None:
-        """Queue a request that was prepared."""
-        with self._lock:
-            self._waiting.append(request)
+    def _running_with_blocks(self) -> list[Sequence]:
+        """The running sequences, each with a block for its root."""
+        for sequence in list(self._active):
+            if sequence.status is Status.RUNNING:
+                self._reserve(sequence, 1)
+        return [sequence for sequence in self._active if sequence.status is Status.RUNNING]
 
-    def advance(self, request: Request) -> bool:
-        """Make one step on behalf of a request that has been queued, unless it is finished; whether it is now.
-
-        Raises ForedraftError if the request was given up: because no token could be chosen for it, or because a round
-        that it shared with others failed.
-        """
-        with self._lock:
-            if request.error is not None:
-                raise request.error
-            if request.failed:
-                raise ForedraftError("the request was given up: a round that it shared with other requests failed")
-            if not request.finished:
-                self.step()
-            return request.finished
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """No step is made meanwhile: what is read of a request belongs together."""
-        with self._lock:
-            yield
-
-    def forget_texts(self) -> None:
-        """Drop the prompts of answered requests, which later requests that begin alike need not read again."""
-        with self._lock:
-            self._verifier.forget_texts()
-
-    def step(self) -> None:
-        """Read one waiting prompt if there is room, else run one round.
-
-        Whatever is raised, the engine stays usable. A round that fails, or is interrupted, may have emitted tokens
-        that it did not commit, so the requests that took part are given up.
-        """
-        with self._lock:
-            self._stepping = True
+    def _reserve(self, sequence: Sequence, num_positions: int) -> bool:
+        """Make room behind what is computed, if need be by preempting those that came later; whether there is."""
+        while True:
             try:
-                if self._waiting and len(self._running) < self._max_running:
-                    self._start(self._waiting[0])
-                elif self._running:
-                    self._round_or_give_up()
-            finally:
-                self._stepping = False
-                while self._left:
-                    self._take_out(self._left.pop())
+                sequence.blocks.reserve(num_positions)
+                return True
+            except OutOfBlocksError:
+                last = self._active[-1]
+                self._preempt(last)
+                if last is sequence:
+                    return False
 
-    def _round_or_give_up(self) -> None:
-        try:
-            self._round()
-        except BaseException:
-            for request in list(self._running.values()):
-                request.failed = True
-                with contextlib.suppress(Exception):  # what failed first is told, and none of the others may stay
-                    self._take_out(request)
-            raise
+    def _preempt(self, sequence: Sequence) -> None:
+        """Give its blocks back; what is not needed elsewhere before will be found again."""
+        sequence.blocks.publish(sequence.tokens)
+        sequence.blocks.close()
+        sequence.status = Status.WAITING
+        sequence.num_preemptions += 1
+        self._active.remove(sequence)
+        self._waiting.appendleft(sequence)
 
-    def _start(self, request: Request) -> None:
-        """Read a prompt. If that fails the request goes on waiting, for whoever queued it to release it."""
-        started = time.perf_counter()
-        request.start_reading()
-        see = request.see_prompt_logits if request.wants_prompt_logits else None
-        sequence, num_cached = self._verifier.open(request.prompt, see)
-        try:
-            request.num_cached_prompt_tokens = num_cached
-            request.prefill_s = time.perf_counter() - started
-            request.start_decoding(
-                RoundRequest(
-                    id=request.id,
-                    tokens=list(request.prompt),
-                    num_prompt_tokens=len(request.prompt),
-                    params=request.params,
-                    max_length=request.max_length,
-                    sequence=sequence,
-                    choice=request.choice,
-                    processors=request.processors,
-                    logprobs=request.logprobs,
-                )
-            )
-            if self._tracer is not None:
-                self._tracer.started(request)
-            self._waiting.popleft()
-            self._running[request.id] = request
-        except BaseException:
-            sequence.close()
-            raise
+    def _admit(self, sequence: Sequence, chunks: list[PromptChunk]) -> bool:
+        """Whether a waiting sequence can begin now: there is a place for it, and room for its tokens."""
+        if len(self._active) >= self._max_running or _is_being_computed(sequence, chunks):
+            return False
+        self._reuse(sequence)
+        # What others still need of their prompts, and a block for each to grow into, lest one be preempted at once.
+        promised = sum(_num_missing(one) + 1 for one in self._active)
+        if promised + _num_missing(sequence) > sequence.blocks.num_available:
+            sequence.blocks.close()  # what was taken over stays findable
+            sequence.num_cached_tokens = 0
+            return False
+        if sequence.num_computed_tokens == len(sequence.tokens) - 1:
+            sequence.blocks.reserve(1)
+            sequence.status = Status.RUNNING
+        else:
+            sequence.status = Status.PREFILLING
+        return True
 
-    def _round(self) -> None:
-        requests = list(self._running.values())
-        rounds = [request.round for request in requests if request.round is not None]
-        report = run_round(rounds, self._planner, self._verifier, self._emit, self._rule)
-        if self._tracer is not None:
-            self._tracer.round_made(requests, report)
-        for request, outcome in zip(requests, report.outcomes, strict=True):
-            expected = self._planner.expectation(request.id)
-            request.counts.add(outcome, report.times, expected, self._planner.methods)
-            request.error = report.failed.get(request.id)
-            request.failed = request.error is not None
-            if request.finished or request.failed:
-                self._take_out(request)
+    def _reuse(self, sequence: Sequence) -> None:
+        """Take over what is in the prefix cache, where that is welcome."""
+        wish = self._wishes[sequence.id]
+        if wish.logits or wish.all_computed:
+            return
+        num_found = sequence.blocks.reuse(sequence.tokens)
+        if not sequence.num_preemptions:  # else it is what it had computed itself
+            sequence.num_cached_tokens += num_found
 
-    def _emit(self, request: RoundRequest, tokens: tuple[int, ...]) -> int:
-        return self._running[request.id].emit(tokens)
+    def _chunk(self, sequence: Sequence, budget: int, chunks: list[PromptChunk]) -> PromptChunk | None:
+        """The next tokens of a prompt, all but its last, which is the first root."""
+        if _is_being_computed(sequence, chunks):
+            return None
+        self._reuse(sequence)
+        if sequence.num_computed_tokens == len(sequence.tokens) - 1:
+            sequence.status = Status.RUNNING  # from the next pass on
+            return None
+        wish = self._wishes[sequence.id]
+        most = min(budget, MAX_LOGIT_TOKENS) if wish.logits else budget
+        num_tokens = min(most, len(sequence.tokens) - 1 - sequence.num_computed_tokens)
+        if not self._reserve(sequence, num_tokens):
+            return None
+        return PromptChunk(sequence, num_tokens, wants_logits=wish.logits)
 
-    def release(self, request: Request) -> None:
-        """Take a request out, finished or not, and give back what it held. Harmless when done twice."""
-        with self._lock:
-            if self._stepping:
-                self._left.append(request)
-            else:
-                self._take_out(request)
 
-    def _take_out(self, request: Request) -> None:
-        if request in self._waiting:
-            self._waiting.remove(request)
-        if self._running.pop(request.id, None) is not None and request.round is not None:
-            request.round.sequence.close()
-            request.reason = self._planner.reason(request.id)
-            self._planner.forget(request.id)
-            if self._tracer is not None:
-                self._tracer.ended(request)
+def _num_missing(sequence: Sequence) -> int:
+    """Blocks that a sequence lacks for the tokens it has."""
+    return sequence.blocks.num_missing(len(sequence.tokens) - sequence.num_computed_tokens)
+
+
+def _is_being_computed(sequence: Sequence, chunks: list[PromptChunk]) -> bool:
+    """Whether a chunk of this pass computes the very block that the sequence needs next: it will find it then."""
+    start = sequence.num_computed_tokens
+    end = start + BLOCK_POSITIONS
+    if end >= len(sequence.tokens):
+        return False
+    for chunk in chunks:
+        first = chunk.sequence.num_computed_tokens
+        if first <= start and end <= first + chunk.num_tokens and chunk.sequence.tokens[:end] == sequence.tokens[:end]:
+            return True
+    return False

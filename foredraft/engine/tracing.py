@@ -1,22 +1,22 @@
 """From what the engine did to the records of a trace. Nothing here runs where nobody wants them."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from foredraft.drafters import Outcome
-from foredraft.engine.request import Request
+from foredraft.drafters.base import Outcome
+from foredraft.engine.output import Output
 from foredraft.kernels.operations import Floats
-from foredraft.planner import Planner
+from foredraft.planner.base import Planner
 from foredraft.round import RoundReport
 from foredraft.text import Detokenizer, Tokenizer
-from foredraft.trace import Choice, RequestEnd, RequestStart, RoundRecord, Sink
+from foredraft.trace import Choice, RoundRecord, SequenceEnd, SequenceStart, Sink
 from foredraft.tree import DraftTree
 
 
 class Tracer:
-    """Tells a sink of every request and every round of an engine."""
+    """Tells a sink of every sequence and every round of an engine."""
 
     def __init__(self, sink: Sink, planner: Planner, tokenizer: Tokenizer) -> None:
         self._sink = sink
@@ -24,85 +24,93 @@ class Tracer:
         self._tokenizer = tokenizer
         self._followed: dict[int, _Followed] = {}
 
-    def started(self, request: Request) -> None:
-        """The prompt has been read."""
-        self._followed[request.id] = _Followed(len(request.prompt), Detokenizer(self._tokenizer, at_start=False))
+    def started(self, output: Output) -> None:
+        """The prompt has been computed."""
+        sequence = output.sequence
+        self._followed[sequence.id] = _Followed(
+            sequence.num_prompt_tokens, Detokenizer(self._tokenizer, at_start=False)
+        )
         self._sink(
-            RequestStart(
-                request=request.id,
-                prompt=self._tokenizer.decode(request.prompt, skip_special=False),
-                prompt_tokens=request.prompt,
-                num_cached_tokens=request.num_cached_prompt_tokens,
-                prefill_s=request.prefill_s,
-                params=dataclasses.asdict(request.params),
+            SequenceStart(
+                sequence=sequence.id,
+                prompt=self._tokenizer.decode(output.prompt, skip_special=False),
+                prompt_tokens=output.prompt,
+                num_cached_tokens=sequence.num_cached_tokens,
+                prefill_s=output.prefill_s,
+                params=dataclasses.asdict(output.params),
             )
         )
 
-    def round_made(self, requests: Sequence[Request], report: RoundReport) -> None:
-        """A round has ended; the logits of its outcomes are still there."""
-        num_rows = sum(outcome.tree.num_nodes for outcome in report.outcomes)
-        for request, outcome in zip(requests, report.outcomes, strict=True):
-            self._sink(self._record(request, outcome, report, num_rows))
+    def recorder(self, report: RoundReport, index: int) -> Callable[[Output], None]:
+        """What writes the record of a round for the sequence at a place of its plan, while its logits are there."""
+        outcome = report.result.outcomes[index]
+        assert outcome is not None
 
-    def _record(self, request: Request, outcome: Outcome, report: RoundReport, num_rows: int) -> RoundRecord:
-        assert request.round is not None
-        followed, tree = self._followed[request.id], outcome.tree
-        emitted = tuple(request.round.tokens[followed.num_tokens :])
-        ranks, probs = _opinions(outcome, request.params.temperature or 1.0)
+        def record(output: Output) -> None:
+            self._sink(self._record(output, outcome, report, index))
+
+        return record
+
+    def _record(self, output: Output, outcome: Outcome, report: RoundReport, index: int) -> RoundRecord:
+        result, outcomes = report.result, [found for found in report.result.outcomes if found is not None]
+        followed, tree = self._followed[output.sequence.id], outcome.tree
+        emitted = tuple(output.sequence.tokens[followed.num_tokens :])
+        ranks, probs = _opinions(outcome, output.params.temperature or 1.0)
         left = len(emitted) > len(outcome.path)  # the last token is the target's own, not a node
         last = outcome.path[-1] if outcome.path else 0
-        expected = self._planner.expectation(request.id)
+        expected = report.plan.expectation(index)
         record = RoundRecord(
-            request=request.id,
+            sequence=output.sequence.id,
             round=followed.num_rounds,
             num_tokens=followed.num_tokens,
             tokens=tree.tokens,
             parents=tree.parents,
             confidence=tree.confidence,
-            sources=tree.sources or ("", *([",".join(self._planner.methods)] * tree.num_draft_tokens)),
+            sources=tree.sources or ("", *(["+".join(self._planner.names)] * tree.num_draft_tokens)),
             texts=tuple(self._text(token) for token in tree.tokens),
             target_ranks=ranks,
             target_probs=probs,
             accepted=outcome.path,
             rejected=_first_child(tree, last) if left else None,
-            choice=self._choice(outcome.logits_NV[last], emitted[-1], request) if left else None,
+            choice=self._choice(outcome.logits_NV[last], emitted[-1], output) if left else None,
             emitted=emitted,
             emitted_texts=tuple(followed.detokenizer.push(token) for token in emitted),
-            draft_s=report.times.draft,
-            verify_s=report.times.verify,
-            accept_s=report.times.accept,
-            num_requests=len(report.outcomes),
-            num_rows=num_rows,
+            draft_s=result.times.draft,
+            verify_s=result.times.verify,
+            accept_s=result.times.accept,
+            num_sequences=len(outcomes),
+            num_batched_tokens=sum(found.tree.num_nodes for found in outcomes) + result.num_prefill_tokens,
+            num_prefill_tokens=result.num_prefill_tokens,
             expected_tokens=expected.num_tokens if expected else None,
             expected_s=expected.seconds if expected else None,
-            reason=self._planner.reason(request.id),
+            reason=self._planner.reason(output.sequence.id),
         )
         followed.num_tokens += len(emitted)
         followed.num_rounds += 1
         return record
 
-    def _choice(self, logits_V: Floats, token: int, request: Request) -> Choice:
+    def _choice(self, logits_V: Floats, token: int, output: Output) -> Choice:
         return Choice(
             token=token,
             text=self._text(token),
             rank=_rank(logits_V, token),
-            probability=_probability(logits_V, token, request.params.temperature or 1.0),
+            probability=_probability(logits_V, token, output.params.temperature or 1.0),
         )
 
-    def ended(self, request: Request) -> None:
-        """The request was taken out, finished or not."""
-        followed = self._followed.pop(request.id, None)
+    def ended(self, output: Output) -> None:
+        """The sequence is over, finished or not."""
+        followed = self._followed.pop(output.sequence.id, None)
         if followed is None:
             return
         self._sink(
-            RequestEnd(
-                request=request.id,
-                finish_reason=request.finish_reason,
-                num_rounds=request.counts.num_rounds,
-                num_draft_tokens=request.counts.num_draft_tokens,
-                num_accepted_tokens=request.counts.num_accepted_tokens,
-                num_emitted_tokens=followed.num_tokens - len(request.prompt),
-                reason=request.reason,
+            SequenceEnd(
+                sequence=output.sequence.id,
+                finish_reason=output.sequence.finish_reason,
+                num_rounds=output.counts.num_rounds,
+                num_draft_tokens=output.counts.num_draft_tokens,
+                num_accepted_tokens=output.counts.num_accepted_tokens,
+                num_emitted_tokens=followed.num_tokens - output.sequence.num_prompt_tokens,
+                reason=output.reason,
             )
         )
 
@@ -117,7 +125,7 @@ class Tracer:
 
 @dataclasses.dataclass
 class _Followed:
-    """How far the records of a request have come."""
+    """How far the records of a sequence have come."""
 
     num_tokens: int
     detokenizer: Detokenizer

@@ -17,16 +17,16 @@ def page(trace: Trace) -> str:
 
 def _data(trace: Trace) -> str:
     """The records as JSON that can stand in a script element: no text in it can end the element."""
-    requests = []
-    for request in trace.requests.values():
-        requests.append(
+    sequences = []
+    for sequence in trace.sequences.values():
+        sequences.append(
             {
-                "rule": rule(trace, request),
-                "start": None if request.start is None else json.loads(to_json(request.start)),
-                "rounds": [json.loads(to_json(record)) for record in request.rounds],
-                "end": None if request.end is None else json.loads(to_json(request.end)),
+                "rule": rule(trace, sequence),
+                "start": None if sequence.start is None else json.loads(to_json(sequence.start)),
+                "rounds": [json.loads(to_json(record)) for record in sequence.rounds],
+                "end": None if sequence.end is None else json.loads(to_json(sequence.end)),
             }
         )
     header = None if trace.header is None else json.loads(to_json(trace.header))
-    text = json.dumps({"header": header, "requests": requests}, ensure_ascii=False, allow_nan=False)
+    text = json.dumps({"header": header, "sequences": sequences}, ensure_ascii=False, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,4 +1,4 @@
-"""A trace in the terminal: the answer with what was drafted marked, and a line for every round."""
+"""A trace in the terminal: the completion with what was drafted marked, and a line for every round."""
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -6,22 +6,22 @@ from rich.table import Table
 from rich.text import Text
 
 from foredraft.inspect.words import by_drafter, headline, percent, pieces, printable, quoted, why_rejected
-from foredraft.trace import RequestTrace, RoundRecord, Trace
+from foredraft.trace import RoundRecord, SequenceTrace, Trace
 
 ACCEPTED, REJECTED, UNREACHED, CHOSEN = "green", "red", "bright_black", "cyan"
 
 
 def show(trace: Trace, console: Console) -> None:
-    """Print all requests of a trace. Without colours, what was drafted and accepted stands in brackets."""
-    for number, request in enumerate(trace.requests.values()):
+    """Print all sequences of a trace. Without colours, what was drafted and accepted stands in brackets."""
+    for number, sequence in enumerate(trace.sequences.values()):
         if number:
             console.print()
-        console.print(Text(headline(trace, request), style="bold"))
+        console.print(Text(headline(trace, sequence), style="bold"))
         console.print()
-        console.print(Padding(_answer(request, marked=_plain(console)), (0, 0, 1, 2)))
-        console.print(_rounds(request, marked=_plain(console)))
-        if reason := _last_reason(request):
-            console.print(Text(f"\nwhy drafted so: {reason}"))
+        console.print(Padding(_completion(sequence, marked=_plain(console)), (0, 0, 1, 2)))
+        console.print(_rounds(sequence, marked=_plain(console)))
+        if reason := _last_reason(sequence):
+            console.print(Text(f"\ndrafting: {reason}"))
 
 
 def _plain(console: Console) -> bool:
@@ -29,28 +29,28 @@ def _plain(console: Console) -> bool:
     return console.no_color or console.color_system is None
 
 
-def _last_reason(request: RequestTrace) -> str:
-    return request.end.reason if request.end else request.rounds[-1].reason if request.rounds else ""
+def _last_reason(sequence: SequenceTrace) -> str:
+    return sequence.end.reason if sequence.end else sequence.rounds[-1].reason if sequence.rounds else ""
 
 
-def _answer(request: RequestTrace, *, marked: bool) -> Text:
+def _completion(sequence: SequenceTrace, *, marked: bool) -> Text:
     text = Text()
-    for piece in pieces(request.rounds):
+    for piece in pieces(sequence.rounds):
         said = printable(piece.text)
         shown = f"[{said}]" if marked and piece.accepted else said
         text.append(shown, style=f"{ACCEPTED} underline" if piece.accepted else "")
     return text
 
 
-def _rounds(request: RequestTrace, *, marked: bool) -> RenderableType:
+def _rounds(sequence: SequenceTrace, *, marked: bool) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     table.add_column("round", justify="right")
     table.add_column("at", justify="right")
     table.add_column("drafted by")
-    table.add_column("kept", justify="right")
+    table.add_column("accepted", justify="right")
     table.add_column("proposed, with confidence, and what the target says", overflow="fold", ratio=1)
     table.add_column("ms", justify="right")
-    for record in request.rounds:
+    for record in sequence.rounds:
         table.add_row(
             str(record.round),
             str(record.num_tokens),

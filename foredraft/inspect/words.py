@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from foredraft.accept import in_words, make_rule
 from foredraft.errors import OptionError
 from foredraft.sampling import SamplingParams
-from foredraft.trace import RequestTrace, RoundRecord, Trace
+from foredraft.trace import RoundRecord, SequenceTrace, Trace
 
 
 def quoted(text: str) -> str:
@@ -31,7 +31,7 @@ def percent(probability: float | None) -> str:
 
 
 def why_rejected(record: RoundRecord) -> str:
-    """Why the walk left the tree; empty where it did not, or where the request ended before."""
+    """Why the walk left the tree; empty where it did not, or where the sequence ended before."""
     if record.rejected is None or record.choice is None:
         return ""
     node, choice = record.rejected, record.choice
@@ -53,7 +53,7 @@ def by_drafter(sources: Iterable[str]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the rounds of a request."""
+    """Sums over the rounds of a sequence."""
 
     num_rounds: int
     num_emitted: int
@@ -71,27 +71,27 @@ class Totals:
         )
 
 
-def rule(trace: Trace, request: RequestTrace) -> str:
+def rule(trace: Trace, sequence: SequenceTrace) -> str:
     """By which rule drafts were accepted, where that changes the text; else empty."""
     name = "coupled" if trace.header is None else trace.header.settings.get("acceptance", "coupled")
-    temperature = 1.0 if request.start is None else request.start.params.get("temperature", 1.0)
+    temperature = 1.0 if sequence.start is None else sequence.start.params.get("temperature", 1.0)
     try:
         return in_words(name, make_rule(name).equality(SamplingParams(temperature=temperature)))
     except OptionError:  # from another version, perhaps
         return f"acceptance {printable(str(name))}"
 
 
-def headline(trace: Trace, request: RequestTrace) -> str:
+def headline(trace: Trace, sequence: SequenceTrace) -> str:
     """One line: the model, the drafters that had something to propose (all, if none had), and what came of it."""
-    totals = Totals.of(request.rounds)
+    totals = Totals.of(sequence.rounds)
     parts = []
     if trace.header is not None:
         asked = [name for name in trace.header.drafters if name != "none"]
-        proposed = {source for record in request.rounds for source in record.sources}
+        proposed = {source for record in sequence.rounds for source in record.sources}
         # Grammar is there for those who give one; that it had nothing to propose is no news.
         drafters = [name for name in asked if name in proposed] or [name for name in asked if name != "grammar"]
         parts += [trace.header.model, f"drafter {' + '.join(drafters)}" if drafters else "no drafter"]
-    if named := rule(trace, request):
+    if named := rule(trace, sequence):
         parts.append(named)
     rounds = "round" if totals.num_rounds == 1 else "rounds"
     parts.append(f"{totals.num_emitted} tokens in {totals.num_rounds} {rounds}")
@@ -104,14 +104,14 @@ def headline(trace: Trace, request: RequestTrace) -> str:
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of the answer: drafted and accepted, or the target's own."""
+    """A run of the completion: drafted and accepted, or the target's own."""
 
     text: str
     accepted: bool
 
 
 def pieces(rounds: Sequence[RoundRecord]) -> list[Piece]:
-    """The answer in runs. Neighbouring tokens of one kind are one run, as long as no round ends between them."""
+    """The completion in runs. Neighbouring tokens of one kind are one run, as long as no round ends between them."""
     found = []
     for record in rounds:
         texts, num_accepted = record.emitted_texts, len(record.accepted)

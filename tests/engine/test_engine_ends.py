@@ -1,4 +1,4 @@
-"""Where a request ends, and what is counted on the way."""
+"""Where a sequence ends, and what is counted on the way."""
 
 import json
 import math
@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from helpers.engines import make_engine, output, result, run, submit, table_decoder, tiny_tokenizer
+from helpers.engines import completion, make_engine, output, result, run, submit, table_decoder, tiny_tokenizer
 
 from foredraft.drafters.lookup import LookupDrafter
-from foredraft.engine import Choice, Completion, Request
+from foredraft.engine import Choice, Engine, Output
+from foredraft.planner import FixedPlanner
+from foredraft.planner.base import Plan
 from foredraft.sampling import SamplingParams
+from foredraft.sequence import Batch
+from foredraft.target import ModelTarget
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
 from foredraft.text import Detokenizer
 
@@ -20,20 +24,16 @@ PROMPT = [1, 2, 3]
 SAID = MODEL.generate(PROMPT, SamplingParams(), 60)
 
 
-def answer(
+def answered(
     script: Sequence[int] | None, *, end_ids: tuple[int, ...] = (), budget: int = 8, **options: object
-) -> Request:
-    """One greedy answer; `script` is what an oracle goes on proposing, ends or no ends."""
+) -> Output:
+    """One greedy completion; `script` is what an oracle goes on proposing, ends or no ends."""
     decoder, _ = table_decoder(MODEL)
     drafter = OracleDrafter(script) if script is not None else None
     engine = make_engine(decoder, drafter, num_draft_tokens=budget, tokenizer=tiny_tokenizer(end_ids=end_ids))
-    [request] = run(engine, [PROMPT], SamplingParams(**options))
+    [one] = run(engine, [PROMPT], SamplingParams(**options))
     assert decoder.cache.pool.num_used == 0
-    return request
-
-
-def completion(request: Request) -> Completion:
-    return request.completion(methods=["x"], load_s=1.5)
+    return one
 
 
 def first_place(token: int) -> int:
@@ -46,17 +46,16 @@ def test_an_end_token_ends_at_every_offset_of_a_draft(place: int) -> None:
     token = SAID[place]
     place = first_place(token)
     for budget in range(1, 9):
-        request = answer(SAID, end_ids=(token,), budget=budget, max_tokens=30)
-        done = completion(request)
+        one = answered(SAID, end_ids=(token,), budget=budget, max_tokens=30)
+        done = completion(one)
         assert (list(done.token_ids), done.finish_reason) == (SAID[: place + 1], "stop")
         assert done.usage.completion_tokens == place + 1
-        assert request.round is not None
-        assert request.round.tokens == [*PROMPT, *SAID[: place + 1]]
+        assert one.sequence.tokens == [*PROMPT, *SAID[: place + 1]]
         assert done.speculation.num_accepted_tokens <= done.usage.completion_tokens
-        ignored = answer(SAID, end_ids=(token,), budget=budget, max_tokens=30, ignore_eos=True)
-        assert (output(ignored), ignored.finish_reason) == (SAID[:30], "length")
-        given = answer(SAID, budget=budget, max_tokens=30, ignore_eos=True, stop_token_ids=(token,))
-        assert (output(given), given.finish_reason) == (SAID[: place + 1], "stop")
+        ignored = answered(SAID, end_ids=(token,), budget=budget, max_tokens=30, ignore_eos=True)
+        assert (output(ignored), ignored.sequence.finish_reason) == (SAID[:30], "length")
+        given = answered(SAID, budget=budget, max_tokens=30, ignore_eos=True, stop_token_ids=(token,))
+        assert (output(given), given.sequence.finish_reason) == (SAID[: place + 1], "stop")
 
 
 @pytest.mark.parametrize("max_tokens", range(1, 12))
@@ -65,10 +64,10 @@ def test_a_limit_inside_an_accepted_run(max_tokens: int) -> None:
     token = next(t for place, t in enumerate(SAID) if place >= 4 and first_place(t) == place)
     place = first_place(token)
     for script in (None, SAID):
-        request = answer(script, end_ids=(token,), max_tokens=max_tokens)
+        one = answered(script, end_ids=(token,), max_tokens=max_tokens)
         expected = min(max_tokens, place + 1)
-        assert output(request) == SAID[:expected]
-        assert request.finish_reason == ("stop" if max_tokens > place else "length")
+        assert output(one) == SAID[:expected]
+        assert one.sequence.finish_reason == ("stop" if max_tokens > place else "length")
 
 
 def test_text_runs_on_where_nothing_ends_it() -> None:
@@ -76,8 +75,8 @@ def test_text_runs_on_where_nothing_ends_it() -> None:
     decoder, _ = table_decoder(MODEL, length=50)
     for drafter in (None, OracleDrafter(SAID), LookupDrafter()):
         engine = make_engine(decoder, drafter, tokenizer=tiny_tokenizer(end_ids=()))
-        [request] = run(engine, [PROMPT], SamplingParams(max_tokens=None))
-        assert (output(request), request.finish_reason) == (SAID[:47], "length")
+        [one] = run(engine, [PROMPT], SamplingParams(max_tokens=None))
+        assert (output(one), one.sequence.finish_reason) == (SAID[:47], "length")
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 5, 9])
@@ -87,10 +86,10 @@ def test_a_prompt_that_nearly_fills_the_context(room: int, max_tokens: int | Non
     prompt = [index % V for index in range(64 - room)]
     decoder, _ = table_decoder(MODEL, length=64)
     engine = make_engine(decoder, DistDrafter(MODEL, (1,) * 8), num_draft_tokens=8)
-    [request] = run(engine, [prompt], SamplingParams(max_tokens=max_tokens, ignore_eos=True))
+    [one] = run(engine, [prompt], SamplingParams(max_tokens=max_tokens, ignore_eos=True))
     expected = min(room, max_tokens or 64)
-    assert output(request) == MODEL.generate(prompt, SamplingParams(), expected)
-    assert request.finish_reason == "length"
+    assert output(one) == MODEL.generate(prompt, SamplingParams(), expected)
+    assert one.sequence.finish_reason == "length"
 
 
 def text_of(tokens: Sequence[int]) -> str:
@@ -107,22 +106,22 @@ def test_a_stop_string_over_the_borders_of_rounds(begin: int, length: int) -> No
     cut = text.index(stop)
     for budget in range(1, 6):
         for script in (None, SAID):
-            request = answer(script, budget=budget, max_tokens=60, stop=(stop, "never said"))
-            done = completion(request)
+            one = answered(script, budget=budget, max_tokens=60, stop=(stop, "never said"))
+            done = completion(one)
             assert (done.text, done.finish_reason) == (text[:cut], "stop")
             assert list(done.token_ids) == SAID[: cut + length]  # one character a token here
 
 
 def test_a_stop_string_at_the_last_token_is_a_stop() -> None:
     text = text_of(SAID)
-    request = answer(SAID, max_tokens=20, stop=(text[18:20],))
+    one = answered(SAID, max_tokens=20, stop=(text[18:20],))
     place = text.index(text[18:20])
-    assert completion(request).text == text[:place]
-    assert request.finish_reason == "stop"
+    assert completion(one).text == text[:place]
+    assert one.sequence.finish_reason == "stop"
     # Held back as the beginning of a stop string, then shown since the limit ends the text.
-    request = answer(SAID, max_tokens=20, stop=(text[18:20] + text[20] + "never",))
-    assert completion(request).text == text[:20]
-    assert request.finish_reason == "length"
+    one = answered(SAID, max_tokens=20, stop=(text[18:20] + text[20] + "never",))
+    assert completion(one).text == text[:20]
+    assert one.sequence.finish_reason == "length"
 
 
 def test_pieces_are_the_text() -> None:
@@ -132,13 +131,13 @@ def test_pieces_are_the_text() -> None:
         decoder, _ = table_decoder(MODEL)
         engine = make_engine(decoder, OracleDrafter(SAID), num_draft_tokens=3)
         for max_tokens in (1, 2, 7, 30):
-            request = submit(engine, PROMPT, SamplingParams(max_tokens=max_tokens, stop=stop, ignore_eos=True))
+            one = submit(engine, PROMPT, SamplingParams(max_tokens=max_tokens, stop=stop, ignore_eos=True))
             pieces = []
-            while not request.finished:
+            while not one.sequence.status.is_over:
                 engine.step()
-                pieces.append(request.take_new())
-            assert "".join(piece for piece, _ in pieces) == completion(request).text
-            assert [token for _, tokens in pieces for token in tokens] == output(request)
+                pieces.append(one.take_new())
+            assert "".join(piece for piece, _ in pieces) == completion(one).text
+            assert [token for _, tokens in pieces for token in tokens] == output(one)
 
 
 # --- what is counted ------------------------------------------------------------------------------------------------
@@ -146,16 +145,16 @@ def test_pieces_are_the_text() -> None:
 
 def test_counts_of_right_wrong_and_absent_drafts() -> None:
     """Kind: acceptance above 1, NaN where nothing was drafted, the bonus counted or not."""
-    right = completion(answer(SAID, max_tokens=45, ignore_eos=True)).speculation
+    right = completion(answered(SAID, max_tokens=45, ignore_eos=True)).speculation
     assert (right.num_rounds, right.num_draft_tokens, right.num_accepted_tokens) == (5, 40, 40)
     assert (right.acceptance_rate, right.mean_acceptance_length) == (1.0, 9.0)
     assert right.accepted_per_position == (5,) * 8
     decoder, _ = table_decoder(MODEL)
-    [request] = run(make_engine(decoder, WrongDrafter(MODEL)), [PROMPT], SamplingParams(max_tokens=20, ignore_eos=True))
-    wrong = completion(request).speculation
+    [one] = run(make_engine(decoder, WrongDrafter(MODEL)), [PROMPT], SamplingParams(max_tokens=20, ignore_eos=True))
+    wrong = completion(one).speculation
     assert (wrong.acceptance_rate, wrong.mean_acceptance_length, wrong.num_rounds) == (0.0, 1.0, 20)
     assert set(wrong.accepted_per_position) == {0}
-    absent = completion(answer(None, max_tokens=20, ignore_eos=True)).speculation
+    absent = completion(answered(None, max_tokens=20, ignore_eos=True)).speculation
     assert (absent.acceptance_rate, absent.mean_acceptance_length) == (None, 1.0)
     assert absent.accepted_per_position == ()
 
@@ -163,8 +162,8 @@ def test_counts_of_right_wrong_and_absent_drafts() -> None:
 @pytest.mark.parametrize("options", [{}, {"stop": (text_of(SAID)[7:9],)}, {"stop_token_ids": (SAID[13],)}])
 @pytest.mark.parametrize("budget", range(1, 9))
 def test_counts_hang_together(options: dict[str, object], budget: int) -> None:
-    request = answer(SAID, budget=budget, max_tokens=37, ignore_eos=True, **options)
-    done = completion(request)
+    one = answered(SAID, budget=budget, max_tokens=37, ignore_eos=True, **options)
+    done = completion(one)
     s = done.speculation
     assert sum(s.accepted_per_position) == s.num_accepted_tokens <= s.num_draft_tokens
     assert list(s.accepted_per_position) == sorted(s.accepted_per_position, reverse=True)
@@ -176,7 +175,7 @@ def test_counts_hang_together(options: dict[str, object], budget: int) -> None:
 
 
 def test_the_json_object() -> None:
-    done = completion(answer([9, 9, 9], max_tokens=6, ignore_eos=True))
+    done = completion(answered([9, 9, 9], max_tokens=6, ignore_eos=True), load_s=1.5)
     found = json.loads(json.dumps(done.to_json_dict(), allow_nan=False))
     assert list(found) == ["text", "token_ids", "finish_reason", "usage", "timings", "speculation"]
     assert found["usage"] == {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}
@@ -198,13 +197,38 @@ def test_the_json_object() -> None:
         "by_method",
         "expected_tokens",
         "expected_s",
+        "speedup",
     }
     assert found["token_ids"] == SAID[:6]
     assert found["speculation"]["lossless"] is True
     assert found["timings"]["load_s"] == 1.5
 
 
-def test_impossible_answers_can_be_written_as_json() -> None:
+class Knowing(FixedPlanner):
+    """Knows what a plain round takes, of every second round."""
+
+    num_rounds = 0
+
+    def plan(self, batch: Batch) -> Plan:
+        self.num_rounds += bool(batch.running)
+        return replace(super().plan(batch), plain_s=0.5 if self.num_rounds % 2 else None)
+
+
+def test_the_speed_up_is_over_plain_decoding_of_the_same_tokens() -> None:
+    """Kind: rounds of which nothing is known count for one side and not for the other."""
+    decoder, _ = table_decoder(MODEL)
+    planner = Knowing(OracleDrafter(SAID), 4)
+    engine = Engine(ModelTarget(decoder, V), planner, tiny_tokenizer(end_ids=()), context_length=256)
+    [one] = run(engine, [PROMPT], SamplingParams(max_tokens=22))
+    assert one.counts.num_rounds == 5  # of 5, 5, 5, 5 and 2 tokens
+    found = completion(one).speculation.speedup
+    assert one.counts.plain_s == 12 * 0.5
+    assert 0 < one.counts.round_s < one.counts.draft_s + one.counts.verify_s + one.counts.accept_s
+    assert found == one.counts.plain_s / one.counts.round_s
+    assert completion(answered(SAID, max_tokens=9)).speculation.speedup is None
+
+
+def test_impossible_completions_can_be_written_as_json() -> None:
     """Kind: a probability of 0 is written as -Infinity, which is no JSON."""
     choice = Choice(index=0, text="", token_ids=(), finish_reason="stop", cumulative_logprob=-math.inf)
     assert json.loads(json.dumps(choice.to_json_dict(), allow_nan=False))["cumulative_logprob"] == -9999.0
@@ -226,23 +250,23 @@ def test_rates_are_about_what_was_computed() -> None:
     assert one.tokens_per_s > 0
 
 
-def test_an_answer_keeps_its_first_space() -> None:
-    """Kind: a vocabulary that puts a space before a text takes it from the answer, which goes on behind a prompt."""
+def test_a_completion_keeps_its_first_space() -> None:
+    """Kind: a vocabulary that puts a space before a text takes it from the completion, which goes on from a prompt."""
     tokenizer = replace(tiny_tokenizer(end_ids=()), space_prefix=True)
     word = next(token for token in range(tokenizer.vocab_size) if tokenizer.token_bytes(token) == b" a")
     decoder, _ = table_decoder(TableModel(1, tokenizer.vocab_size))
     params = SamplingParams(max_tokens=2, logit_bias={word: 100})
-    [request] = run(make_engine(decoder, tokenizer=tokenizer), [PROMPT], params)
-    assert completion(request).text == " a a"
-    [request] = run(make_engine(decoder, tokenizer=tokenizer), [[word, word]], replace(params, echo=True))
-    assert completion(request).text == "a a a a"  # a prompt, however, begins a text
+    [one] = run(make_engine(decoder, tokenizer=tokenizer), [PROMPT], params)
+    assert completion(one).text == " a a"
+    [one] = run(make_engine(decoder, tokenizer=tokenizer), [[word, word]], replace(params, echo=True))
+    assert completion(one).text == "a a a a"  # a prompt, however, begins a text
 
 
 # --- seeds ----------------------------------------------------------------------------------------------------------
 
 
 def test_seeds() -> None:
-    """Kind: unseeded requests share one stream of numbers, or a seeded one depends on what ran before it."""
+    """Kind: unseeded sequences share one stream of numbers, or a seeded one depends on what ran before it."""
     decoder, _ = table_decoder(MODEL)
     engine = make_engine(decoder, DistDrafter(MODEL))
     free = SamplingParams(max_tokens=20, temperature=1.0, ignore_eos=True)
@@ -250,7 +274,7 @@ def test_seeds() -> None:
     [before] = run(engine, [PROMPT], seeded)
     outputs = {tuple(output(run(engine, [PROMPT], free)[0])) for _ in range(50)}
     assert len(outputs) == 50
-    together = {tuple(output(request)) for request in run(engine, [PROMPT] * 50, free)}
+    together = {tuple(output(one)) for one in run(engine, [PROMPT] * 50, free)}
     assert len(together) == 50
     assert result(run(engine, [PROMPT], seeded)[0]) == result(before)
     assert output(before) == MODEL.generate(PROMPT, seeded, 20)
@@ -267,8 +291,8 @@ def test_ids_that_do_not_exist_never_reach_the_target() -> None:
 @pytest.mark.parametrize("budget", [1, 4])
 def test_the_parts_make_the_whole(budget: int) -> None:
     """Kind: drafting is not shown as a cost, or tokens are counted for nobody."""
-    request = answer(SAID, budget=budget, max_tokens=30, ignore_eos=True)
-    done = request.completion(methods=["oracle"], load_s=0.0).to_json_dict()
+    one = answered(SAID, budget=budget, max_tokens=30, ignore_eos=True)
+    done = completion(one).to_json_dict()
     timings, speculation = done["timings"], done["speculation"]
     parts = sum(timings[name] for name in ("draft_s", "verify_s", "accept_s"))
     assert 0.5 * timings["decode_s"] < parts <= timings["decode_s"]

@@ -6,15 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from helpers.engines import make_engine, output, result, run, submit, table_decoder, tiny_tokenizer
+from helpers.engines import (
+    completion,
+    make_engine,
+    output,
+    result,
+    run,
+    run_to_the_end,
+    submit,
+    table_decoder,
+    tiny_tokenizer,
+)
 
 from foredraft.drafters import with_grammar
 from foredraft.drafters.base import Drafter
-from foredraft.drafters.first import FirstDrafter
+from foredraft.drafters.fallback import FallbackDrafter
 from foredraft.drafters.lookup import LookupDrafter
-from foredraft.engine import Request
+from foredraft.engine import Output
 from foredraft.errors import OptionError
 from foredraft.sampling import SamplingParams
+from foredraft.sequence import Status
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
 
 V = 275
@@ -62,15 +73,15 @@ def drafter_of(kind: str, said: Sequence[int]) -> Drafter:
         "scripted": lambda: ScriptedDrafter(script, obey_budget=False),
         "self": lambda: DistDrafter(MODEL, (1,) * 6),
         "wide": lambda: DistDrafter(MODEL, (3, 2, 1)),
-        "forced": lambda: FirstDrafter(with_grammar([LookupDrafter()])),
+        "forced": lambda: FallbackDrafter(with_grammar([LookupDrafter()])),
     }[kind]()
 
 
-def answered(params: SamplingParams, drafter: Drafter | None = None, *, budget: int = 6) -> Request:
+def answered(params: SamplingParams, drafter: Drafter | None = None, *, budget: int = 6) -> Output:
     decoder, _ = table_decoder(MODEL)
-    [request] = run(make_engine(decoder, drafter, num_draft_tokens=budget), [PROMPT], params)
+    [one] = run(make_engine(decoder, drafter, num_draft_tokens=budget), [PROMPT], params)
     assert decoder.cache.pool.num_used == 0
-    return request
+    return one
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -80,7 +91,7 @@ def test_the_form_holds_whatever_is_drafted(options: dict, temperature: float) -
     out of step with accepted drafts."""
     params = SamplingParams(max_tokens=200, temperature=temperature, seed=6, logprobs=1, **options)
     expected = answered(params)
-    done = expected.completion(methods=["x"], load_s=0.0)
+    done = completion(expected)
     if done.finish_reason == "stop":
         assert holds(options, done.text)
     accepted = dict.fromkeys(("oracle", "wrong", "scripted", "self", "wide", "forced"), 0)
@@ -98,13 +109,13 @@ def test_every_seed_gives_a_valid_object() -> None:
     random = np.random.default_rng(1)
     script = {i: [random.integers(V, size=random.integers(6)).tolist() for _ in range(60)] for i in range(0, 30, 2)}
     decoder, _ = table_decoder(MODEL)
-    requests = run(make_engine(decoder, FirstDrafter(with_grammar([ScriptedDrafter(script)]))), [PROMPT] * 30, params)
+    several = run(make_engine(decoder, FallbackDrafter(with_grammar([ScriptedDrafter(script)]))), [PROMPT] * 30, params)
     texts = set()
-    for request, own in zip(requests, params, strict=True):
-        done = request.completion(methods=["x"], load_s=0.0)
+    for one, own in zip(several, params, strict=True):
+        done = completion(one)
         assert done.finish_reason == "stop"
         assert holds({"json_schema": SCHEMA}, done.text)
-        assert result(request) == result(answered(own))
+        assert result(one) == result(answered(own))
         texts.add(done.text)
     assert len(texts) > 5
 
@@ -112,12 +123,12 @@ def test_every_seed_gives_a_valid_object() -> None:
 def test_what_is_forced_is_drafted() -> None:
     """Kind: the grammar leaves no choice, and yet each token takes a pass."""
     params = SamplingParams(max_tokens=200, json_schema=SCHEMA)
-    request = answered(params, FirstDrafter(with_grammar([])), budget=16)
-    done = request.completion(methods=["grammar"], load_s=0.0)
+    one = answered(params, FallbackDrafter(with_grammar([])), budget=16)
+    done = completion(one, methods=["grammar"])
     assert done.speculation.num_accepted_tokens > 0
-    assert done.speculation.num_rounds < request.num_output_tokens
+    assert done.speculation.num_rounds < one.sequence.num_output_tokens
     assert done.speculation.methods == ("grammar",)
-    free = answered(SamplingParams(max_tokens=5)).completion(methods=["grammar", "lookup"], load_s=0.0)
+    free = completion(answered(SamplingParams(max_tokens=5)), methods=["grammar", "lookup"])
     assert free.speculation.methods == ("lookup",)
 
 
@@ -126,27 +137,27 @@ def test_nothing_follows_a_complete_text() -> None:
     script = TOKENIZER.encode("and abcd!") + TOKENIZER.encode(" and abc! more")
     params = SamplingParams(max_tokens=60, regex="and abcd!", logprobs=0)
     for budget in range(1, 17):
-        request = answered(params, OracleDrafter(script), budget=budget)
-        done = request.completion(methods=["x"], load_s=0.0)
+        one = answered(params, OracleDrafter(script), budget=budget)
+        done = completion(one)
         assert (done.text, done.finish_reason) == ("and abcd!", "stop")
         assert done.logprobs is not None
         assert len(done.logprobs) == len(done.token_ids)
-        assert result(request) == result(answered(params))
+        assert result(one) == result(answered(params))
 
 
 def test_where_the_text_may_end_the_model_ends_it() -> None:
     """Kind: an end token is masked where the grammar allows the end, or allowed where it does not."""
     plain = SamplingParams(max_tokens=80, regex="(a|b)*", logit_bias={END: 100})
-    assert answered(plain).completion(methods=["x"], load_s=0.0).token_ids == (END,)
+    assert completion(answered(plain)).token_ids == (END,)
     longer = SamplingParams(max_tokens=80, regex="(a|b){5}(a|b)*", logit_bias={END: 100})
     for drafter in (None, ScriptedDrafter([[END] * 5] * 20), DistDrafter(MODEL)):
-        done = answered(longer, drafter).completion(methods=["x"], load_s=0.0)
+        done = completion(answered(longer, drafter))
         assert len(done.text) == 5
         assert (done.token_ids[-1], done.finish_reason) == (END, "stop")
 
 
-def test_free_neighbours_of_constrained_requests() -> None:
-    """Kind: the mask of one request is laid over the row of another."""
+def test_free_neighbours_of_constrained_sequences() -> None:
+    """Kind: the mask of one sequence is laid over the row of another."""
     params = [
         SamplingParams(max_tokens=40, temperature=1.0, seed=seed, **(FORMS[seed % 5] if seed % 2 else {}))
         for seed in range(12)
@@ -154,28 +165,29 @@ def test_free_neighbours_of_constrained_requests() -> None:
     random = np.random.default_rng(2)
     script = {i: [random.integers(V, size=(i + r) % 5).tolist() for r in range(40)] for i in range(12)}
     decoder, _ = table_decoder(MODEL)
-    found = run(make_engine(decoder, FirstDrafter(with_grammar([ScriptedDrafter(script)]))), [PROMPT] * 12, params)
-    assert [result(request) for request in found] == [result(answered(own)) for own in params]
+    found = run(make_engine(decoder, FallbackDrafter(with_grammar([ScriptedDrafter(script)]))), [PROMPT] * 12, params)
+    assert [result(one) for one in found] == [result(answered(own)) for own in params]
 
 
 def test_a_stop_string_inside_a_form() -> None:
     params = SamplingParams(max_tokens=200, json_schema=SCHEMA, stop='"age"')
-    for drafter in (None, FirstDrafter(with_grammar([]))):
-        done = answered(params, drafter).completion(methods=["x"], load_s=0.0)
+    for drafter in (None, FallbackDrafter(with_grammar([]))):
+        done = completion(answered(params, drafter))
         assert done.text in ('{"name": "Ann", ', '{"name": "Bob", ')
         assert done.finish_reason == "stop"
 
 
 def test_bans_and_a_form_that_leave_nothing_fail_alone() -> None:
     decoder, _ = table_decoder(MODEL)
-    engine = make_engine(decoder, FirstDrafter(with_grammar([LookupDrafter()])))
+    engine = make_engine(decoder, FallbackDrafter(with_grammar([LookupDrafter()])))
     bad = submit(engine, PROMPT, SamplingParams(max_tokens=9, regex="aaa", bad_words=("a",)))
     sound = submit(engine, PROMPT, SamplingParams(max_tokens=9, regex="aaa"))
-    while not engine.advance(sound):
-        pass
-    assert sound.completion(methods=["x"], load_s=0.0).text == "aaa"
-    with pytest.raises(OptionError, match="leave no token to choose"):
-        engine.advance(bad)
+    run_to_the_end(engine)
+    assert completion(sound).text == "aaa"
+    assert bad.sequence.status is Status.FAILED
+    assert isinstance(bad.sequence.error, OptionError)
+    assert "leave no token to choose" in str(bad.sequence.error)
+    assert decoder.cache.pool.num_used == 0
 
 
 def test_a_vocabulary_without_an_end_token() -> None:
@@ -184,8 +196,8 @@ def test_a_vocabulary_without_an_end_token() -> None:
     complete, endless = run(
         engine, [PROMPT, PROMPT], [SamplingParams(max_tokens=30, regex=regex) for regex in ("and abcd!", "[ab]+")]
     )
-    assert complete.completion(methods=["x"], load_s=0.0).text == "and abcd!"
-    done = endless.completion(methods=["x"], load_s=0.0)
+    assert completion(complete).text == "and abcd!"
+    done = completion(endless)
     assert (len(done.token_ids), done.finish_reason, set(done.text) <= {"a", "b"}) == (30, "length", True)
 
 

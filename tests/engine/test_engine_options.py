@@ -4,13 +4,24 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from helpers.engines import make_engine, output, result, run, submit, table_decoder, tiny_tokenizer
+from helpers.engines import (
+    completion,
+    make_engine,
+    output,
+    result,
+    run,
+    run_to_the_end,
+    submit,
+    table_decoder,
+    tiny_tokenizer,
+)
 
 from foredraft.drafters.base import Drafter
 from foredraft.drafters.lookup import LookupDrafter
-from foredraft.engine import Request
+from foredraft.engine import Output
 from foredraft.errors import ForedraftError, OptionError
 from foredraft.sampling import ProcessorFactory, SamplingParams, pick
+from foredraft.sequence import Status
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
 
 V = 48
@@ -71,18 +82,20 @@ def drafter_of(kind: str, said: Sequence[int]) -> Drafter:
     }[kind]()
 
 
-def answered(params: SamplingParams, drafter: Drafter | None = None, *, budget: int = 6, choice: int = 0) -> Request:
+def answered(
+    params: SamplingParams, drafter: Drafter | None = None, *, budget: int = 6, sample_index: int = 0
+) -> Output:
     decoder, _ = table_decoder(MODEL)
     engine = make_engine(decoder, drafter, num_draft_tokens=budget, tokenizer=TOKENIZER)
-    request = engine.prepare(PROMPT, params, choice=choice)
-    engine.submit(request)
-    while not engine.advance(request):
-        pass
+    one = engine.prepare(PROMPT, params, sample_index=sample_index)
+    engine.add(one)
+    run_to_the_end(engine)
+    assert one.sequence.status is Status.FINISHED
     assert decoder.cache.pool.num_used == 0
-    return request
+    return one
 
 
-def by_hand(params: SamplingParams, *, choice: int = 0) -> list[int]:
+def by_hand(params: SamplingParams, *, sample_index: int = 0) -> list[int]:
     """Plain decoding with processors that are made anew for every token, and the reference choice."""
     factory = ProcessorFactory(TOKENIZER, V)
     ends = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else {END})
@@ -98,7 +111,7 @@ def by_hand(params: SamplingParams, *, choice: int = 0) -> list[int]:
                 top_k=params.top_k,
                 top_p=params.top_p,
                 min_p=params.min_p,
-                noise=(params.seed or 0, choice, len(tokens)),
+                noise=(params.seed or 0, sample_index, len(tokens)),
             )
         )
     return said
@@ -110,15 +123,15 @@ def test_every_option_with_every_drafter(options: dict, temperature: float) -> N
     """Kind: an option is dropped, or applied to the wrong row, once drafts are verified: penalties of a batch, masks
     one row too many, log-probabilities that are missing or belong to the draft."""
     params = SamplingParams(max_tokens=30, temperature=temperature, seed=3, **options)
-    choice = 2 if temperature else 0
-    expected = answered(params, choice=choice)
-    said = by_hand(params, choice=choice)
-    assert output(expected) == said[: expected.num_output_tokens]
+    sample_index = 2 if temperature else 0
+    expected = answered(params, sample_index=sample_index)
+    said = by_hand(params, sample_index=sample_index)
+    assert output(expected) == said[: expected.sequence.num_output_tokens]
     assert params.stop or output(expected) == said
     drafts = 0
     for kind in KINDS:
         for budget in (1, 6):
-            found = answered(params, drafter_of(kind, said), budget=budget, choice=choice)
+            found = answered(params, drafter_of(kind, said), budget=budget, sample_index=sample_index)
             assert result(found) == result(expected), (kind, budget)
             drafts += found.counts.num_accepted_tokens
     assert drafts > 0
@@ -135,7 +148,7 @@ def test_a_self_drafter_is_right_under_every_option() -> None:
 
 
 def test_a_single_candidate_is_drafted_as_when_greedy() -> None:
-    """Kind: the drafter samples from tokens that the request excludes: with top_k=1 and a temperature."""
+    """Kind: the drafter samples from tokens that the sequence excludes: with top_k=1 and a temperature."""
     other = TableModel(2, V, seed=12, scale=1.4)  # of the same mind as the target, though not as sure
     greedy = answered(SamplingParams(max_tokens=40, ignore_eos=True), DistDrafter(other))
     one = answered(SamplingParams(max_tokens=40, temperature=1.0, top_k=1, seed=1, ignore_eos=True), DistDrafter(other))
@@ -155,7 +168,7 @@ def test_together_as_alone() -> None:
     script = {i: [random.integers(V, size=random.integers(5)).tolist() for _ in range(20)] for i in range(0, 90, 2)}
     decoder, _ = table_decoder(MODEL)
     together = run(make_engine(decoder, ScriptedDrafter(script), tokenizer=TOKENIZER), [PROMPT] * len(params), params)
-    assert [result(request) for request in together] == [result(answered(own)) for own in params]
+    assert [result(one) for one in together] == [result(answered(own)) for own in params]
 
 
 # --- single kinds ------------------------------------------------------------------------------------------------
@@ -170,7 +183,7 @@ def test_min_tokens_holds_to_the_token(num: int) -> None:
         engine = make_engine(decoder, drafter, tokenizer=TOKENIZER)
         free = SamplingParams(max_tokens=12, seed=1, temperature=1.0, ignore_eos=True)
         one, other = run(engine, [PROMPT, PROMPT[:3]], [params, free])
-        assert one.num_output_tokens == num + 1
+        assert one.sequence.num_output_tokens == num + 1
         assert output(one)[-1] == END
         assert END not in output(one)[:-1]
         assert output(other) == MODEL.generate(PROMPT[:3], free, 12)
@@ -187,7 +200,7 @@ def test_min_tokens_holds_back_stop_strings() -> None:
         expected = [i for i in again if i >= least]
         for drafter in (None, OracleDrafter(said)):
             found = answered(params, drafter)
-            assert found.num_output_tokens == (expected[0] + 1 if expected else 20)
+            assert found.sequence.num_output_tokens == (expected[0] + 1 if expected else 20)
 
 
 def test_a_penalty_breaks_a_loop() -> None:
@@ -206,19 +219,20 @@ def test_a_penalty_breaks_a_loop() -> None:
 def test_logprobs_are_the_models_own() -> None:
     """Kind: log-probabilities are empty, 0, of the draft or of the filtered distribution."""
     params = SamplingParams(max_tokens=25, temperature=0.9, seed=3, top_k=4, repetition_penalty=1.5, logprobs=3)
-    request = answered(params, DistDrafter(MODEL, (2, 2)))
-    assert request.counts.num_accepted_tokens > 0
-    tokens = [*PROMPT, *output(request)]
-    assert request.logprobs is not None
-    assert len(request.logprobs) == request.num_output_tokens
-    for place, found in enumerate(request.logprobs, start=len(PROMPT)):
+    one = answered(params, DistDrafter(MODEL, (2, 2)))
+    assert one.counts.num_accepted_tokens > 0
+    tokens = [*PROMPT, *output(one)]
+    logprobs = completion(one).logprobs
+    assert logprobs is not None
+    assert len(logprobs) == one.sequence.num_output_tokens
+    for place, found in enumerate(logprobs, start=len(PROMPT)):
         probs = MODEL.probs(tokens[:place], SamplingParams(temperature=1.0))
         assert found.token_id == tokens[place]
         assert found.logprob == pytest.approx(np.log(probs[tokens[place]]), abs=1e-9)
         best = sorted(range(V), key=lambda token: (-probs[token], token))[:3]
         assert [token for token, _ in found.top] == best
         assert [logprob for _, logprob in found.top] == pytest.approx(np.log(probs[best]).tolist(), abs=1e-9)
-    assert request.cumulative_logprob == pytest.approx(sum(found.logprob for found in request.logprobs))
+    assert one.cumulative_logprob == pytest.approx(sum(found.logprob for found in logprobs))
 
 
 def test_prompt_logprobs_are_there_whatever_is_cached() -> None:
@@ -240,21 +254,39 @@ def test_prompt_logprobs_are_there_whatever_is_cached() -> None:
     assert run(engine, [[3]], params)[0].prompt_logprobs.tokens == ()  # type: ignore[union-attr]
 
 
-def test_a_prompt_that_is_read_again_is_not_counted_twice() -> None:
+def test_a_prompt_that_is_computed_anew_is_not_counted_twice() -> None:
+    """Kind: a sequence is preempted in the middle of its prompt, and has log-probabilities of its beginning twice."""
     decoder, _ = table_decoder(MODEL)
-    request = make_engine(decoder, tokenizer=TOKENIZER).prepare([1, 2, 3], SamplingParams(prompt_logprobs=0))
-    for _ in range(2):
-        request.start_reading()
-        request.see_prompt_logits(np.zeros((2, 9), np.float32))
-    assert request.prompt_logprobs is not None
-    assert [found.token_id for found in request.prompt_logprobs.tokens] == [2, 3]
+    one = make_engine(decoder, tokenizer=TOKENIZER).prepare([1, 2, 3, 4, 5], SamplingParams(prompt_logprobs=0))
+    blocks = one.sequence.blocks
+    for start, num_rows, known in ((0, 2, [2, 3]), (2, 1, [2, 3, 4]), (0, 2, [2, 3, 4]), (2, 3, [2, 3, 4, 5])):
+        blocks.close()
+        blocks.reserve(start)
+        blocks.advance(start)
+        one.see_prompt_logits(np.zeros((num_rows, 9), np.float32))
+        assert one.prompt_logprobs is not None
+        assert [found.token_id for found in one.prompt_logprobs.tokens] == known
+
+
+def test_log_probabilities_of_a_sequence_that_was_preempted() -> None:
+    """Kind: as above, in an engine whose cache holds one sequence and a half."""
+    decoder, _ = table_decoder(MODEL)
+    decoder.resize_cache(112)
+    engine = make_engine(decoder, LookupDrafter(), tokenizer=TOKENIZER, max_batched_tokens=16)
+    prompts = [[*range(1, 40)], [*range(2, 40)]]
+    params = SamplingParams(max_tokens=40, prompt_logprobs=1, logprobs=1, ignore_eos=True)
+    found = run(engine, prompts, params)
+    assert sum(one.sequence.num_preemptions for one in found) > 0
+    large, _ = table_decoder(MODEL)
+    for prompt, one in zip(prompts, found, strict=True):
+        assert result(one) == result(run(make_engine(large, tokenizer=TOKENIZER), [prompt], params)[0])
 
 
 # --- what cannot be done -----------------------------------------------------------------------------------------
 
 
-def test_a_request_without_a_token_to_choose_fails_alone() -> None:
-    """Kind: one request's options leave no token, and all requests of the round are lost."""
+def test_a_sequence_without_a_token_to_choose_fails_alone() -> None:
+    """Kind: one sequence's options leave no token, and all of the round are lost."""
     model = TableModel(2, V, one_hot=True)
     decoder, _ = table_decoder(model)
     engine = make_engine(decoder, LookupDrafter(), tokenizer=TOKENIZER)
@@ -263,36 +295,33 @@ def test_a_request_without_a_token_to_choose_fails_alone() -> None:
     free = SamplingParams(max_tokens=20, ignore_eos=True)
     banned = SamplingParams(max_tokens=20, ignore_eos=True, bad_words=(text,))
     first, bad, last = (submit(engine, PROMPT, own) for own in (free, banned, free))
-    while not bad.failed:
-        engine.advance(first)
-    with pytest.raises(OptionError, match="leave no token to choose"):
-        engine.advance(bad)
-    for request in (first, last):
-        while not engine.advance(request):
-            pass
-        assert output(request) == model.generate(PROMPT, SamplingParams(), 20)
-    assert not engine.has_work
+    run_to_the_end(engine)
+    assert bad.sequence.status is Status.FAILED
+    assert isinstance(bad.sequence.error, OptionError)
+    assert "leave no token to choose" in str(bad.sequence.error)
+    assert output(bad) == model.generate(PROMPT, SamplingParams(), 3)
+    for one in (first, last):
+        assert output(one) == model.generate(PROMPT, SamplingParams(), 20)
     assert decoder.cache.pool.num_used == 0
 
 
 def test_numbers_that_are_none_in_one_row_fail_alone() -> None:
-    """Kind: NaN in the logits of one request takes the whole round with it."""
+    """Kind: NaN in the logits of one sequence takes the whole round with it."""
 
     class Partly(TableModel):
         def logits(self, tokens: Sequence[int]) -> np.ndarray:
             row = super().logits(tokens)
             return np.full_like(row, np.nan) if tokens[-1] == 5 else row
 
-    decoder, _ = table_decoder(Partly(1, V, seed=2, one_hot=True))
+    model = Partly(1, V, seed=2, one_hot=True)
+    decoder, _ = table_decoder(model)
     engine = make_engine(decoder, tokenizer=TOKENIZER)
     params = SamplingParams(max_tokens=4, ignore_eos=True)
     bad, sound = submit(engine, [1, 5], params), submit(engine, [1, 2], params)
-    engine.step()
-    engine.step()
-    while not engine.advance(sound):
-        pass
-    with pytest.raises(ForedraftError, match="not a number"):
-        engine.advance(bad)
+    run_to_the_end(engine)
+    assert output(sound) == model.generate([1, 2], params, 4)
+    assert isinstance(bad.sequence.error, ForedraftError)
+    assert "not a number" in str(bad.sequence.error)
     assert decoder.cache.pool.num_used == 0
 
 

@@ -1,15 +1,12 @@
 """Rounds with many drafts, with none and with few, one after the other, on keys and values; and where drafts help."""
 
 import pytest
-from helpers.engines import make_engine, output, result, run, table_decoder, tiny_decoder, tiny_tokenizer
+from helpers.engines import make_engine, output, result, run, table_decoder, tiny_decoder
 
 from foredraft.drafters.lookup import LookupDrafter
-from foredraft.engine import Engine
-from foredraft.planner import FixedPlanner
 from foredraft.sampling import SamplingParams
 from foredraft.testing import ScriptedDrafter, TableModel
 from foredraft.trace import Trace
-from foredraft.verify import Verifier
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -17,7 +14,7 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_round_without_drafts_after_one_that_accepted_some(family: str, temperature: float) -> None:
-    """Kind: a round without drafts reads the state from before what was accepted."""
+    """Kind: a round without drafts sees the cache from before what was accepted."""
     params = SamplingParams(max_tokens=120, temperature=temperature, seed=5, ignore_eos=True)
     decoder = tiny_decoder(family)
     [plain] = run(make_engine(decoder), [PROMPT], params)
@@ -44,10 +41,8 @@ def test_drafts_are_accepted_from_the_second_copy_on() -> None:
     first_copy = next(i for i, token in enumerate(walk) if token in walk[:i])
     decoder, _ = table_decoder(model)
     trace = Trace()
-    planner = FixedPlanner(LookupDrafter(), 4)
-    engine = Engine(Verifier(decoder, 40), planner, tiny_tokenizer(), context_length=256, trace=trace)
-    run(engine, [prompt], params)
-    rounds = trace.requests[0].rounds
+    run(make_engine(decoder, LookupDrafter(), trace=trace), [prompt], params)
+    rounds = trace.sequences[0].rounds
     early = [record for record in rounds if record.num_tokens <= first_copy]
     late = [record for record in rounds if record.num_tokens > first_copy + 2]
     assert sum(len(record.accepted) for record in early) == 0

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from helpers.engines import make_engine, output, result, run, table_decoder, tiny_tokenizer
+from helpers.engines import completion, make_engine, output, result, run, table_decoder, tiny_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foredraft.engine import Request
+from foredraft.engine import Output
 from foredraft.sampling import SamplingParams
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel
 
@@ -20,13 +20,12 @@ SAID = MODEL.generate(PROMPT, SamplingParams(), 60)
 TEXT = TOKENIZER.decode(SAID, at_start=False)
 
 
-def answered(params: SamplingParams, drafter: object, budget: int) -> Request:
+def answered(params: SamplingParams, drafter: object, budget: int) -> Output:
     decoder, _ = table_decoder(MODEL)
-    [request] = run(make_engine(decoder, drafter, num_draft_tokens=budget, tokenizer=TOKENIZER), [PROMPT], params)
-    assert request.round is not None
+    [one] = run(make_engine(decoder, drafter, num_draft_tokens=budget, tokenizer=TOKENIZER), [PROMPT], params)
     # What came after the end leaks nowhere: neither into the text nor into what the next turn finds in the cache.
-    assert request.round.tokens == [*PROMPT, *output(request)]
-    return request
+    assert one.sequence.tokens == [*PROMPT, *output(one)]
+    return one
 
 
 def by_definition(params: SamplingParams) -> tuple[list[int], str, str]:
@@ -72,7 +71,7 @@ def test_ends_at_all_offsets(params: SamplingParams, budget: int, seed: int) -> 
         place += len(ragged[-1]) + 1
     for drafter in (OracleDrafter([*SAID, *SAID]), ScriptedDrafter(ragged[1:]), DistDrafter(MODEL, (2, 1, 1))):
         assert result(answered(params, drafter, budget)) == result(plain)
-    done = plain.completion(methods=["x"], load_s=0.0)
+    done = completion(plain)
     assert (list(done.token_ids), done.text, done.finish_reason) == by_definition(params)
 
 
@@ -88,8 +87,8 @@ def test_stops_of_characters_that_take_several_tokens(begin: int, length: int, b
     for drafter in (None, OracleDrafter(said)):
         decoder, _ = table_decoder(Fixed(PROMPT, said))
         engine = make_engine(decoder, drafter, num_draft_tokens=budget, tokenizer=TOKENIZER)
-        [request] = run(engine, [PROMPT], params)
-        results.append(result(request))
+        [one] = run(engine, [PROMPT], params)
+        results.append(result(one))
     assert results[0] == results[1]
     assert results[0][1:3] == (text[: text.index(stop) + (length if include else 0)], "stop")
 
@@ -122,34 +121,34 @@ def test_what_ended_the_text_stays_where_it_is_wanted(include: bool) -> None:
             for drafter in (None, OracleDrafter(said)):
                 decoder, _ = table_decoder(ascii_model)
                 engine = make_engine(decoder, drafter, num_draft_tokens=7, tokenizer=TOKENIZER)
-                [request] = run(engine, [PROMPT], params)
-                done = request.completion(methods=["x"], load_s=0.0)
+                [one] = run(engine, [PROMPT], params)
+                done = completion(one)
                 assert (done.text, done.finish_reason) == (expected, "stop")
-                pieces, _ = request.take_new()
+                pieces, _ = one.take_new()
                 assert pieces == expected
     token = said[5]
-    [request] = run(
+    [one] = run(
         make_engine(table_decoder(ascii_model)[0], OracleDrafter(said), tokenizer=TOKENIZER),
         [PROMPT],
         SamplingParams(max_tokens=30, stop_token_ids=(token,), include_stop_str_in_output=include),
     )
     place = said.index(token)
-    assert output(request) == said[: place + 1]
+    assert output(one) == said[: place + 1]
     shown = said[: place + 1] if include else said[:place]
-    assert request.completion(methods=["x"], load_s=0.0).text == TOKENIZER.decode(shown, at_start=False)
+    assert completion(one).text == TOKENIZER.decode(shown, at_start=False)
 
 
-def test_the_next_turn_finds_the_whole_answer_in_the_cache() -> None:
+def test_the_next_turn_finds_the_whole_completion_in_the_cache() -> None:
     """Kind: tokens accepted behind the end stay in the cache's account, and the next turn of a conversation, which goes
-    on from the answer, finds less than was computed."""
+    on from the completion, finds less than was computed."""
     for place in range(20, 30):
         params = SamplingParams(max_tokens=60, stop_token_ids=(SAID[place],))
         num = SAID.index(SAID[place]) + 1
         decoder, _ = table_decoder(MODEL)
         engine = make_engine(decoder, OracleDrafter([*SAID, *SAID]), num_draft_tokens=8, tokenizer=TOKENIZER)
-        [answer] = run(engine, [PROMPT], params)
-        assert output(answer) == SAID[:num]
-        [after] = run(engine, [[*PROMPT, *output(answer), 65, 66]], SamplingParams(max_tokens=2))
-        # All of the answer but its last token, which was never run, in whole blocks of 16.
-        assert after.num_cached_prompt_tokens == (len(PROMPT) + num - 1) // 16 * 16
-        assert output(after) == MODEL.generate([*PROMPT, *output(answer), 65, 66], SamplingParams(), 2)
+        [first] = run(engine, [PROMPT], params)
+        assert output(first) == SAID[:num]
+        [after] = run(engine, [[*PROMPT, *output(first), 65, 66]], SamplingParams(max_tokens=2))
+        # All of the completion but its last token, which was never run, in whole blocks of 16.
+        assert after.sequence.num_cached_tokens == (len(PROMPT) + num - 1) // 16 * 16
+        assert output(after) == MODEL.generate([*PROMPT, *output(first), 65, 66], SamplingParams(), 2)

@@ -23,8 +23,8 @@ window.onerror = message => { document.body.dataset.error = message; };
 const press = key => document.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
 const seen = () => ({
   where: document.getElementById("where").textContent, what: document.getElementById("what").textContent,
-  answer: document.getElementById("answer").textContent, cost: document.getElementById("cost").textContent,
-  marked: [...document.querySelectorAll("#answer .now")].map(e => e.textContent).join("|"),
+  completion: document.getElementById("completion").textContent, cost: document.getElementById("cost").textContent,
+  marked: [...document.querySelectorAll("#completion .now")].map(e => e.textContent).join("|"),
   nodes: [...document.querySelectorAll("svg g")].map(e => e.getAttribute("class") + " " + e.textContent),
   rows: document.querySelectorAll("#nodes tr").length, title: document.getElementById("title").textContent,
 });
@@ -54,17 +54,17 @@ def browse(tmp_path: Path, trace: Trace, steps: str, *, place: str = "") -> list
 def test_keys_and_clicks_lead_through_the_rounds(tmp_path: Path) -> None:
     steps = """
     found.push(seen()); press("ArrowRight"); found.push(seen()); press("ArrowRight"); press("Home"); found.push(seen());
-    press("End"); found.push(seen()); document.querySelector("#answer span").click(); found.push(seen());
-    const requests = document.getElementById("requests");
-    requests.value = "1"; requests.dispatchEvent(new Event("change")); found.push(seen());
+    press("End"); found.push(seen()); document.querySelector("#completion span").click(); found.push(seen());
+    const sequences = document.getElementById("sequences");
+    sequences.value = "1"; sequences.dispatchEvent(new Event("change")); found.push(seen());
     """
     first, second, home, end, clicked, other = browse(tmp_path, small_trace(), steps)
-    assert first["where"] == "Round 1 of 2, behind 2 tokens"
+    assert first["where"] == "Round 1 of 2, after 2 tokens"
     assert first["what"] == (
         '1 of 4 drafted tokens were accepted. " two" was rejected: rank 3 (6.3 %) for the target, '
         'which says " three", rank 1 (50 %).'
     )
-    assert first["answer"] == " one three<|end|>"
+    assert first["completion"] == " one three<|end|>"
     assert first["marked"] == " one| three"
     assert first["nodes"] == [
         'root "it."',
@@ -75,11 +75,11 @@ def test_keys_and_clicks_lead_through_the_rounds(tmp_path: Path) -> None:
         'chosen " three"',
     ]
     assert first["rows"] == 6
-    assert "expected 1.50 tokens, came 2" in first["cost"]
-    assert second["where"] == "Round 2 of 2, behind 4 tokens"
+    assert "expected 1.50 tokens, got 2" in first["cost"]
+    assert second["where"] == "Round 2 of 2, after 4 tokens"
     assert second["what"] == 'Nothing was drafted (asked for); the target says "<|end|>", rank 1 (90 %).'
     assert (home, end, clicked) == (first, second, first)
-    assert other["where"] == "Round 1 of 1, behind 4 tokens"
+    assert other["where"] == "Round 1 of 1, after 4 tokens"
 
 
 def test_a_place_is_kept_and_texts_are_texts(tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_a_place_is_kept_and_texts_are_texts(tmp_path: Path) -> None:
     [found] = browse(tmp_path, trace, "found.push(seen());", place="#0/2")
     assert found["where"].startswith("Round 2 of 2")
     assert found["title"].startswith(evil)
-    assert found["answer"].startswith(evil)
+    assert found["completion"].startswith(evil)

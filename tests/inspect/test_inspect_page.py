@@ -19,8 +19,8 @@ def test_the_page_holds_the_trace() -> None:
     found = data(page(small_trace()))
     assert isinstance(found, dict)
     assert found["header"]["model"] == "m.gguf"
-    assert [len(request["rounds"]) for request in found["requests"]] == [2, 1]
-    assert found["requests"][0]["rounds"][0]["texts"] == list(TREE.texts)
+    assert [len(sequence["rounds"]) for sequence in found["sequences"]] == [2, 1]
+    assert found["sequences"][0]["rounds"][0]["texts"] == list(TREE.texts)
 
 
 def test_no_text_breaks_out_of_the_page() -> None:
@@ -32,7 +32,7 @@ def test_no_text_breaks_out_of_the_page() -> None:
     assert html.count("<script") == 2
     found = data(html)
     assert isinstance(found, dict)
-    assert found["header"]["model"] == found["requests"][0]["rounds"][0]["texts"][0] == evil
+    assert found["header"]["model"] == found["sequences"][0]["rounds"][0]["texts"][0] == evil
 
 
 def test_the_page_needs_nothing_else() -> None:

@@ -32,17 +32,17 @@ def test_a_rule_that_changes_the_text_is_named(name: object, temperature: float,
     header = replace(HEADER, settings={**HEADER.settings, "acceptance": name})
     for record in (header, replace(START, params={**START.params, "temperature": temperature}), TREE):
         trace(record)
-    [request] = trace.requests.values()
-    assert ("acceptance " in headline(trace, request).replace("mean acceptance length", "")) == bool(expected)
-    assert expected in headline(trace, request)
+    [sequence] = trace.sequences.values()
+    assert ("acceptance " in headline(trace, sequence).replace("mean acceptance length", "")) == bool(expected)
+    assert expected in headline(trace, sequence)
     [found] = re.findall(r'<script type="application/json" id="trace">(.*?)</script>', page(trace), re.DOTALL)
-    assert json.loads(found)["requests"][0]["rule"] == expected
+    assert json.loads(found)["sequences"][0]["rule"] == expected
 
 
 def test_a_trace_without_a_rule_is_of_the_default() -> None:
     trace = Trace()
     for record in (HEADER, START, TREE):
         trace(record)
-    [request] = trace.requests.values()
+    [sequence] = trace.sequences.values()
     assert "rule" not in HEADER.settings
-    assert "lossy" not in headline(trace, request)
+    assert "lossy" not in headline(trace, sequence)

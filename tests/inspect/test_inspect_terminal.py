@@ -41,8 +41,8 @@ def test_everything_that_was_asked_for_is_there() -> None:
     assert words(tree) == '0 2 lookup 2 suffix 2 1 " one" 0.50+ " two" 0.75- (2 more) > " three" 50 % 13.0'
     assert why.strip() == '" two" rejected: rank 3 (6.2 %) for the target, which says " three", rank 1 (50 %)'
     assert words(plain) == '1 4 - > "<|end|>" 90 % 13.0'
-    assert "why drafted so: asked for" in text
-    assert text.count("m.gguf") == 2  # two requests
+    assert "drafting: asked for" in text
+    assert text.count("m.gguf") == 2  # two sequences
 
 
 def test_colours_stand_for_the_signs() -> None:
@@ -70,7 +70,7 @@ def test_a_narrow_terminal_gets_all_of_it() -> None:
     assert '"two"rejected:rank3' in words(text).replace(" ", "")
 
 
-def test_a_request_that_ended_in_a_draft() -> None:
+def test_a_sequence_that_ended_in_a_draft() -> None:
     text = shown(of(replace(TREE, choice=None, rejected=None, accepted=(1, 3), emitted_texts=(" one", " two"))))
     assert "[ one two]" in text
     assert "rejected" not in text
@@ -104,7 +104,7 @@ def test_a_drafter_that_nobody_asked_for_is_not_named() -> None:
     trace = small_trace()
     assert trace.header is not None
     trace.header = replace(trace.header, drafters=("grammar", "suffix"))
-    plain = trace.requests[1]
+    plain = trace.sequences[1]
     assert "drafter suffix," in headline(trace, plain)
     plain.rounds[0] = replace(plain.rounds[0], sources=("grammar",))
     assert "drafter grammar," in headline(trace, plain)
@@ -113,4 +113,4 @@ def test_a_drafter_that_nobody_asked_for_is_not_named() -> None:
 def test_all_are_named_that_drafted_at_any_time() -> None:
     trace = of(replace(TREE, sources=("", *("suffix",) * 4)), replace(TREE, round=1, sources=("", *("recycle",) * 4)))
     trace.header = replace(HEADER, drafters=("lookup", "suffix", "recycle"))
-    assert "drafter suffix + recycle," in headline(trace, trace.requests[0])
+    assert "drafter suffix + recycle," in headline(trace, trace.sequences[0])
