@@ -1,4 +1,4 @@
-"""How often a draft model's next token is accepted, by rule, on the same contexts: the target's own answers."""
+"""How often a draft model's next token is accepted, by rule, on the same contexts: those of the target's own completions."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.accept.rejection import remainder
+from foredraft.bench.tables import figure, table
 from foredraft.kernels.operations import Floats, Kernels
 from foredraft.llm import LLM
 from foredraft.models.cached_decoder import CachedDecoder
@@ -16,7 +17,6 @@ from foredraft.prompts import Prompt
 from foredraft.sampling import SamplingParams, draw, filtered_probs
 from foredraft.sampling.noise import FloatArray
 
-from .tables import figure, table
 
 WIDTHS = (1, 2, 4)
 COLUMNS = {
@@ -33,11 +33,14 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A request as draws look at it: only the position matters, the logits are those of the place already."""
+    """A sequence as draws look at it: only the position matters, the logits are those of the place already."""
 
     tokens: Sequence[int]
     params: SamplingParams
-    choice: int = 0
+    id: int = 0
+    num_prompt_tokens: int = 1
+    max_length: int = 2**31
+    sample_index: int = 0
     processors: None = None
 
 
@@ -108,16 +111,17 @@ def measure(
     num_seeds: int,
     raw: bool = False,
 ) -> list[dict[str, Any]]:
-    """For each prompt the mean rates over the places of the target's own answer, and how many there are."""
+    """For each prompt the mean rates over the places of the target's own completion, and how many there are."""
     records = []
     for number, prompt in enumerate(prompts, start=1):
         messages = [{"role": "user", "content": prompt.text}]
         ids = llm.tokenizer.encode(prompt.text) if raw else llm.tokenizer.encode_chat(messages)
-        answer = llm.generate(prompt.text, params)[0] if raw else llm.chat(messages, params)
-        tokens = [*ids, *answer.token_ids]
+        completion = llm.generate(prompt.text, params)[0] if raw else llm.chat(messages, params)
+        tokens = [*ids, *completion.token_ids]
         size = min(llm.tokenizer.vocab_size, llm.decoder.config.vocab_size, drafter.config.vocab_size)
         begin = len(ids) - 1
-        both: list[NDArray[np.float32]] = [d.logits(tokens[:-1])[begin:, :size] for d in (llm.decoder, drafter)]
+        with llm.exclusive():
+            both: list[NDArray[np.float32]] = [d.logits(tokens[:-1])[begin:, :size] for d in (llm.decoder, drafter)]
         places = [
             rates(target_V, draft_V, tokens[: begin + 1 + place], params, llm.decoder.kernels, num_seeds)
             for place, (target_V, draft_V) in enumerate(zip(*both, strict=True))
@@ -149,13 +153,9 @@ def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def report(result: Mapping[str, Any]) -> str:
     """The table."""
-    header = ["family", "places", *COLUMNS.values(), "coupled below optimum"]
+    columns = {**COLUMNS, "coupled below optimum": "coupled below optimum"}
     rows = [
-        [
-            family,
-            str(means["num_places"]),
-            *(figure(means[column], 3) for column in (*COLUMNS, "coupled below optimum")),
-        ]
+        [family, str(means["num_places"]), *(figure(means[column], 3) for column in columns)]
         for family, means in result["families"].items()
     ]
-    return table(header, rows)
+    return table(["family", "places", *columns.values()], rows)

@@ -29,7 +29,7 @@ def speculation_options(mode: str, draft: Path | None) -> list[str]:
 
 
 class Server:
-    """A llama-server for one mode, answering one request at a time on a free local port."""
+    """A llama-server for one mode, completing one prompt at a time on a free local port."""
 
     def __init__(self, peer: LlamaCpp, mode: str, *, draft: Path | None, context: int, log: Path) -> None:
         with socket.socket() as probe:
@@ -69,7 +69,7 @@ class Server:
         self._log.close()
 
     def chat(self, text: str, *, max_tokens: int, temperature: float, seed: int | None) -> dict[str, Any]:
-        """One answer with a fresh cache: its text and llama-server's own timings."""
+        """One completion with a fresh cache: its text and llama-server's own timings."""
         body: dict[str, Any] = {
             "messages": [{"role": "user", "content": text}],
             "max_tokens": max_tokens,
@@ -85,22 +85,22 @@ class Server:
         )
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as response:
-                answer = json.load(response)
+                completion = json.load(response)
         except (urllib.error.URLError, OSError) as error:
             raise PeerError(f"llama-server for mode {self.mode} did not answer: {error}") from error
-        return parse_answer(answer)
+        return parse_completion(completion)
 
 
-def parse_answer(answer: dict[str, Any]) -> dict[str, Any]:
-    """Text and figures of an answer of llama-server, named as in our own records.
+def parse_completion(completion: dict[str, Any]) -> dict[str, Any]:
+    """Text and figures of a completion of llama-server, named as in our own records.
 
     The first token comes from the prompt's pass, so neither it nor that pass counts in speed and rounds.
     """
-    timings = answer["timings"]
+    timings = completion["timings"]
     num_tokens, num_accepted = int(timings["predicted_n"]), int(timings.get("draft_n_accepted", 0))
     num_rounds = num_tokens - 1 - num_accepted
     return {
-        "text": answer["choices"][0]["message"]["content"],
+        "text": completion["choices"][0]["message"]["content"],
         "num_tokens": num_tokens,
         "tokens_per_s": float(timings["predicted_per_second"]),
         "decode_s": float(timings["predicted_ms"]) / 1000,

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from foredraft.bench.measuring import paired_ratios, summarise
+from foredraft.bench.measuring import first_difference, paired_ratios, summarise
+from foredraft.bench.tables import figure, table
 
-from .measuring import first_difference
 from .records import OURS, THEIRS, Cell
-from .tables import figure, table
 
 ALL = "all"
 
@@ -37,25 +36,35 @@ def families(cells: Sequence[Cell]) -> list[str]:
     return [ALL, *dict.fromkeys(cell["family"] for cell in cells)]
 
 
-def speeds_of(cells: Sequence[Cell], name: str) -> dict[str, Any]:
-    """Speed, acceptance and the paired ratio to the same engine's plain decoding, over these cells.
+def timed(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that have speeds: one in which a completion has fewer than two tokens is left out of all modes alike."""
+    return [cell for cell in cells if all(run["num_tokens"] > 1 for run in cell["runs"].values())]
 
-    Cells where an answer has fewer than two tokens have no speed and are left out of all modes alike.
-    """
-    timed = [cell for cell in cells if all(run["num_tokens"] > 1 for run in cell["runs"].values())]
-    if not timed:
+
+def speeds_of(cells: Sequence[Cell], name: str) -> list[float]:
+    """Tokens per second of a mode, cell by cell."""
+    return [cell["runs"][name]["tokens_per_s"] for cell in cells]
+
+
+def speed_ups_of(cells: Sequence[Cell], name: str) -> list[float]:
+    """Speed to that of the same engine's plain decoding, cell by cell."""
+    return paired_ratios(speeds_of(cells, name), speeds_of(cells, baseline_of(name)))
+
+
+def figures_of(cells: Sequence[Cell], name: str) -> dict[str, Any]:
+    """Speed, speed-up and acceptance of a mode over these cells."""
+    cells = timed(cells)
+    if not cells:
         return {"num": 0}
-    speeds = [cell["runs"][name]["tokens_per_s"] for cell in timed]
-    plain = [cell["runs"][baseline_of(name)]["tokens_per_s"] for cell in timed]
-    ratios = paired_ratios(speeds, plain)
-    lengths = [cell["runs"][name]["mean_acceptance_length"] for cell in timed]
-    worst = min(range(len(timed)), key=ratios.__getitem__)
+    speed_ups = speed_ups_of(cells, name)
+    worst = min(range(len(cells)), key=speed_ups.__getitem__)
+    lengths = [cell["runs"][name]["mean_acceptance_length"] for cell in cells]
     return {
-        "num": len(timed),
-        "tokens_per_s": summarise(speeds).to_json_dict(),
-        "ratio_to_none": summarise(ratios).to_json_dict(),
+        "num": len(cells),
+        "tokens_per_s": summarise(speeds_of(cells, name)).to_json_dict(),
+        "speed_up": summarise(speed_ups).to_json_dict(),
         "mean_acceptance_length": summarise(lengths).to_json_dict(),
-        "worst": {"prompt": timed[worst]["prompt"], "ratio_to_none": ratios[worst]},
+        "worst": {"prompt": cells[worst]["prompt"], "speed_up": speed_ups[worst]},
     }
 
 
@@ -64,15 +73,14 @@ def ours_to_best_peer(cells: Sequence[Cell]) -> dict[str, Any] | None:
 
     The best mode is the one with the highest median over these cells, as a user chooses one for all.
     """
-    timed = [cell for cell in cells if all(run["num_tokens"] > 1 for run in cell["runs"].values())]
-    names = list(timed[0]["runs"]) if timed else []
+    cells = timed(cells)
+    names = list(cells[0]["runs"]) if cells else []
     theirs = [name for name in names if name.startswith(f"{THEIRS} ")]
     if not theirs:
         return None
-    speeds = {name: [cell["runs"][name]["tokens_per_s"] for cell in timed] for name in names}
-    best = max(theirs, key=lambda name: summarise(speeds[name]).median)
+    best = max(theirs, key=lambda name: summarise(speeds_of(cells, name)).median)
     ratios = {
-        name: summarise(paired_ratios(speeds[name], speeds[best])).to_json_dict()
+        name: summarise(paired_ratios(speeds_of(cells, name), speeds_of(cells, best))).to_json_dict()
         for name in names
         if name.startswith(f"{OURS} ")
     }
@@ -85,20 +93,24 @@ def against_fixed(cells: Sequence[Cell]) -> dict[str, Any] | None:
     None without such modes.
 
     The best fixed mode is the one with the highest median speed-up over these cells, chosen by hindsight. to_expected:
-    speed to the one that the planner expected from round to round.
+    speed to the one that the planner expected from round to round. estimated: the speed-up that completions report, to
+    the one measured.
     """
-    timed = [cell for cell in cells if all(run["num_tokens"] > 1 for run in cell["runs"].values())]
-    names = [name for name in timed[0]["runs"] if name.startswith(f"{OURS} ")] if timed else []
+    cells = timed(cells)
+    names = [name for name in cells[0]["runs"] if name.startswith(f"{OURS} ")] if cells else []
     fixed = [name for name in names if ":" in name]
     planned = [name for name in names if ":" not in name and name != f"{OURS} none"]
     if not fixed or not planned:
         return None
-    speeds = {name: [cell["runs"][name]["tokens_per_s"] for cell in timed] for name in names}
-    best = max(fixed, key=lambda name: summarise(paired_ratios(speeds[name], speeds[f"{OURS} none"])).median)
+    best = max(fixed, key=lambda name: summarise(speed_ups_of(cells, name)).median)
     return {
         "best_fixed": best,
-        "ratio": {name: summarise(paired_ratios(speeds[name], speeds[best])).to_json_dict() for name in planned},
-        "to_expected": {name: to_expected(timed, name) for name in planned},
+        "ratio": {
+            name: summarise(paired_ratios(speeds_of(cells, name), speeds_of(cells, best))).to_json_dict()
+            for name in planned
+        },
+        "to_expected": {name: to_expected(cells, name) for name in planned},
+        "estimated": {name: estimated(cells, name) for name in planned},
     }
 
 
@@ -106,10 +118,17 @@ def to_expected(cells: Sequence[Cell], name: str) -> dict[str, Any] | None:
     """Speed to the expected one; None where nothing was expected."""
     ratios = []
     for run in (cell["runs"][name] for cell in cells):
-        expected_s = run.get("speculation", {}).get("expected_s")  # records of earlier versions have none
+        expected_s = run["speculation"]["expected_s"]
         if expected_s:
             ratios.append(run["tokens_per_s"] * expected_s / run["speculation"]["expected_tokens"])
     return summarise(ratios).to_json_dict() if ratios else None
+
+
+def estimated(cells: Sequence[Cell], name: str) -> dict[str, Any] | None:
+    """The speed-up that completions report, to the one measured; None where they report none."""
+    told = [cell["runs"][name]["speculation"]["speedup"] for cell in cells]
+    pairs = [(one, speed_up) for one, speed_up in zip(told, speed_ups_of(cells, name), strict=True) if one is not None]
+    return summarise(one / speed_up for one, speed_up in pairs).to_json_dict() if pairs else None
 
 
 def same_text_as_plain(cells: Sequence[Cell], name: str) -> int:
@@ -140,7 +159,7 @@ def summary_of_pass(cells: Sequence[Cell]) -> dict[str, Any]:
     by_family = {}
     for family in families(cells):
         own = [cell for cell in cells if family in (ALL, cell["family"])]
-        entry: dict[str, Any] = {"modes": {name: speeds_of(own, name) for name in names}}
+        entry: dict[str, Any] = {"modes": {name: figures_of(own, name) for name in names}}
         to_peer = ours_to_best_peer(own)
         if to_peer is not None:
             entry["ours_to_best_peer"] = to_peer
@@ -149,7 +168,7 @@ def summary_of_pass(cells: Sequence[Cell]) -> dict[str, Any]:
             entry["against_fixed"] = to_fixed
         by_family[family] = entry
     peers = [name for name in names if name.startswith(f"{THEIRS} ")]
-    result: dict[str, Any] = {"num_prompts": len(cells), "families": by_family}
+    result: dict[str, Any] = {"num_completions": len(cells), "families": by_family}
     if peers:
         result["peer_same_text_as_plain"] = {name: same_text_as_plain(cells, name) for name in peers}
     return result
@@ -160,7 +179,7 @@ def report(result: dict[str, Any]) -> str:
     parts = []
     for title in ("greedy", "sampled"):
         if title in result:
-            parts.append(f"{title}, {result[title]['num_prompts']} answers")
+            parts.append(f"{title}, {result[title]['num_completions']} completions")
             parts += [report_of_family(family, e) for family, e in result[title]["families"].items()]
     equal = result["num_compared"] - result["num_different"]
     parts.append(f"token ids equal to plain decoding: {equal} of {result['num_compared']}")
@@ -175,7 +194,7 @@ def report(result: dict[str, Any]) -> str:
 def report_of_family(family: str, entry: dict[str, Any]) -> str:
     """One table: a line for each mode."""
     to_peer = entry.get("ours_to_best_peer")
-    header = [family, "tokens/s", "to none", "worst", "accepted length"]
+    header = [family, "tokens/s", "speed-up", "worst", "length"]
     if to_peer:
         header.append(f"to {to_peer['best_peer']}")
     rows = []
@@ -185,8 +204,8 @@ def report_of_family(family: str, entry: dict[str, Any]) -> str:
         row = [
             name,
             figure(found["tokens_per_s"]["median"], 1),
-            figure(found["ratio_to_none"]["median"]),
-            figure(found["worst"]["ratio_to_none"]),
+            figure(found["speed_up"]["median"]),
+            figure(found["worst"]["speed_up"]),
             figure(found["mean_acceptance_length"]["median"]),
         ]
         if to_peer:
@@ -202,7 +221,10 @@ def lines_on_fixed(found: dict[str, Any] | None) -> list[str]:
         return []
     lines = []
     for name, ratio in found["ratio"].items():
-        expected = found["to_expected"][name]
-        told = f", {figure(expected['median'])} of what it expected" if expected else ""
-        lines.append(f"{name}: {figure(ratio['median'])} of {found['best_fixed']}, the best fixed one here{told}")
+        line = f"{name}: {figure(ratio['median'])} of {found['best_fixed']}, the best fixed one here"
+        if expected := found["to_expected"][name]:
+            line += f", {figure(expected['median'])} of what it expected"
+        if told := found["estimated"][name]:
+            line += f"; its own estimate of the speed-up is {figure(told['median'])} of the measured one"
+        lines.append(line)
     return lines

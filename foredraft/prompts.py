@@ -1,7 +1,7 @@
-"""Prompts from a file: what check, tune and the benchmarks answer."""
+"""Prompts from files: what check, tune and the benchmarks complete."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,48 @@ from foredraft.errors import OptionError
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text to answer. key: its name. family: the kind of text, whose figures stand together."""
+    """A text to complete. key: its name. family: the kind of text, whose figures stand together."""
 
     key: str
     family: str
     text: str
 
 
-def read_prompts(path: Path) -> list[Prompt]:
-    """The prompts of a file: .jsonl, objects with "prompt" or, as Spec-Bench has them, "turns"; else one a line.
+def read_prompts(*paths: Path) -> list[Prompt]:
+    """The prompts of some files, in order.
 
-    Of several turns the first counts. An object's "family" or "category" says which prompts stand together, and its
-    "question_id" names it. Empty lines do not count. Raises OptionError where the file cannot be read, holds none, or
-    a line is none.
+    A file that ends in .jsonl holds objects with "prompt" or, as Spec-Bench has them, "turns", of which the first
+    counts. An object's "family" or "category" says which prompts stand together, and its "question_id" names it. Any
+    other file holds a prompt a line. Empty lines do not count. Raises OptionError where a file cannot be read or holds
+    none, a line is none, or two have the same name.
     """
+    prompts: dict[str, Prompt] = {}
+    for path in paths:
+        for prompt in _of_file(path):
+            if prompt.key in prompts:
+                raise OptionError(f"{path}: {prompt.key} occurs twice; give each prompt a question_id of its own")
+            prompts[prompt.key] = prompt
+    return list(prompts.values())
+
+
+def spread(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
+    """At most so many prompts, of all families in turn, and evenly spaced within each."""
+    families: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        families.setdefault(prompt.family, []).append(prompt)
+    rounds = [(index, family) for family, own in families.items() for index in range(len(own))]
+    wanted = [family for _, family in sorted(rounds, key=lambda pair: pair[0])[:number]]
+    chosen = {family: spaced(families[family], wanted.count(family)) for family in set(wanted)}
+    return [chosen[family].pop(0) for family in wanted]
+
+
+def spaced(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
+    """At most so many prompts, evenly spaced."""
+    number = min(number, len(prompts))
+    return [prompts[index * len(prompts) // number] for index in range(number)]
+
+
+def _of_file(path: Path) -> list[Prompt]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
+from foredraft.config import DraftConfig
 from foredraft.errors import OptionError
 
 _KEYS = ("method", "model", "num_speculative_tokens")
@@ -11,16 +12,8 @@ _METHODS = {"ngram": "lookup", "suffix": "suffix", "draft_model": ""}
 """vLLM's names to ours; a draft model has its own."""
 
 
-@dataclass(frozen=True)
-class SpeculativeConfig:
-    """What a configuration asks for, in our own words: see `LLM` for `draft` and `num_draft_tokens`."""
-
-    draft: str
-    num_draft_tokens: int | None
-
-
-def parse_speculative_config(config: str | Mapping[str, object]) -> SpeculativeConfig:
-    """Read a configuration, given as JSON or as a mapping.
+def parse_speculative_config(config: str | Mapping[str, object], others: DraftConfig | None = None) -> DraftConfig:
+    """Read a configuration, given as JSON or as a mapping. others: what it says nothing of; None: the defaults.
 
     Keys: "method" ("ngram", which is our lookup, "suffix" or "draft_model"; may be left out where "model" is given),
     "model" (the draft model), "num_speculative_tokens". Raises OptionError for any other key or value: nothing is
@@ -37,7 +30,8 @@ def parse_speculative_config(config: str | Mapping[str, object]) -> SpeculativeC
     number = values.get("num_speculative_tokens")
     if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
         raise _wrong(f'"num_speculative_tokens" must be a whole number, got {number!r}')
-    return SpeculativeConfig(draft=model if isinstance(model, str) else _METHODS[method], num_draft_tokens=number)
+    drafter = model if isinstance(model, str) else _METHODS[method]
+    return replace(others or DraftConfig(), drafters=(drafter,), num_draft_tokens=number)
 
 
 def _values(config: str | Mapping[str, object]) -> Mapping[str, object]:

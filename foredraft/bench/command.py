@@ -68,16 +68,16 @@ class KernelBench:
     def _fitting_plan(self, note: Note) -> KernelPlan:
         """The plan, without contexts that the model was not made for unless they were asked for."""
         longest = open_model(self.model).config.context_length
-        room = longest - max(self.plan.sizes)
-        too_long = [context for context in self.plan.contexts if context > room]
+        most = longest - max(self.plan.sizes)
+        too_long = [context for context in self.plan.contexts if context > most]
         plan = self.plan
         if too_long and self.contexts_given:
             raise OptionError(
                 f"--contexts: {too_long[0]} and {max(plan.sizes)} tokens more do not fit into the model's context of "
-                f"{longest}; the longest is {max(room, 0)}"
+                f"{longest}; the longest is {max(most, 0)}"
             )
         if too_long:
-            plan = replace(plan, contexts=tuple(c for c in plan.contexts if c <= room))
+            plan = replace(plan, contexts=tuple(c for c in plan.contexts if c <= most))
             note(f"left out, beyond the model's context of {longest}: contexts {', '.join(map(str, too_long))}")
         if plan.longest > longest:
             raise OptionError(f"the model's context of {longest} is too short: {plan.longest} tokens are measured")

@@ -51,15 +51,11 @@ def run_fresh(command: Sequence[str]) -> FreshRun:
 
 @dataclass(frozen=True)
 class OurStart:
-    """Start of our own process: seconds until the model is ready to answer, and until one token is out and it ends.
-
-    cache_bytes: of keys and values, which the peak holds as well.
-    """
+    """Start of our own process: seconds until the model is ready to answer, and until one token is out and it ends."""
 
     ready_s: float
     whole_s: float
     peak_bytes: int
-    cache_bytes: int
 
 
 def start_foredraft(model: Path, *, num_threads: int) -> OurStart:
@@ -87,5 +83,4 @@ def start_foredraft(model: Path, *, num_threads: int) -> OurStart:
         raise UserError(last)
     if process.returncode != 0:
         raise ForedraftError(f"the process that measures the start failed with exit code {process.returncode}: {last}")
-    figures = json.loads(rest)
-    return OurStart(ready_s, whole_s, figures["peak_bytes"], figures["cache_bytes"])
+    return OurStart(ready_s, whole_s, json.loads(rest)["peak_bytes"])

@@ -1,12 +1,13 @@
-"""Arithmetic of measurements: medians, ratios of pairs, alternation."""
+"""Arithmetic and order of measurements: medians, ratios of pairs, who goes next."""
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,38 @@ def alternate(
         if after is not None:
             after(num_done)
     return results
+
+
+def in_lockstep(runs: Mapping[str, Generator[int, None, Result]]) -> dict[str, Result]:
+    """Several completions side by side: the one that has come least far makes the next step. Returns their results.
+
+    A machine that others use, too, is faster for some seconds and slower for the next. Completions made one after the
+    other meet different seconds, and their ratio says more about those than about them; in lockstep they share them.
+
+    runs: yield how many tokens they have after each step, and return their result. Where several have come equally far,
+    the earlier one in the mapping goes first.
+    """
+    results: dict[str, Result] = {}
+    reached = dict.fromkeys(runs, 0)
+    while reached:
+        name = min(reached, key=reached.__getitem__)
+        try:
+            reached[name] = next(runs[name])
+        except StopIteration as end:
+            results[name] = end.value
+            del reached[name]
+    return {name: results[name] for name in runs}
+
+
+def rotated(items: Sequence[Item], turn: int) -> list[Item]:
+    """The items starting with another one each turn, so that none is always measured first."""
+    start = turn % len(items) if items else 0
+    return [*items[start:], *items[:start]]
+
+
+def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
+    """Index of the first token that differs (also where one ends early), None when equal."""
+    for i, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return i
+    return None if len(left) == len(right) else min(len(left), len(right))

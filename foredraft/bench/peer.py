@@ -85,7 +85,7 @@ class LlamaCpp:
         return parse_bench(run_program([self.program(BENCH), *self._common(), *sizes, "-o", "json"]).output)
 
     def short_prompts(self, sizes: Sequence[int], *, context: int, repeats: int) -> dict[int, float]:
-        """Seconds of a prompt batch of each size after `context` tokens; only its last row gets logits."""
+        """Seconds of a prompt batch of each size after `context` tokens; only its last token gets logits."""
         wanted = ",".join(str(size) for size in sizes)
         shape = ["-p", wanted, "-n", "0", "-d", str(context), "-r", str(repeats)]
         output = run_program([self.program(BENCH), *self._common(), *shape, "-o", "json"]).output
@@ -94,12 +94,12 @@ class LlamaCpp:
     def decode_steps(self, sizes: Sequence[int], *, context: int, num_steps: int) -> dict[int, float]:
         """Seconds of a step of n sequences sharing a prompt of `context` tokens, a token and logits for each.
 
-        Of what llama.cpp can measure this is nearest to a verify pass: n rows over one cache, the output head
+        Of what llama.cpp can measure this is nearest to a verify pass: n tokens over one cache, the output head
         on all of them.
         """
-        room = max(context, 1) + max(sizes) * num_steps + 64
+        num_positions = max(context, 1) + max(sizes) * num_steps + 64
         shape = ["-npp", str(max(context, 1)), "-ntg", str(num_steps), "-npl", ",".join(map(str, sizes))]
-        options = ["-pps", "-kvu", "-c", str(-(-room // 256) * 256), "--output-format", "jsonl"]
+        options = ["-pps", "-kvu", "-c", str(-(-num_positions // 256) * 256), "--output-format", "jsonl"]
         command = [self.program(BATCHED_BENCH), *self._common(), *shape, *options]
         seconds = parse_batched_bench(run_program(command).output)
         missing = [size for size in sizes if size not in seconds]

@@ -7,7 +7,7 @@ from typing import Any
 
 from foredraft.bench.fresh import start_foredraft
 from foredraft.bench.kernels import OURS, THEIRS, Note
-from foredraft.bench.measuring import alternate, paired_ratios, summarise
+from foredraft.bench.measuring import alternate, summarise
 from foredraft.bench.peer import LlamaCpp
 
 Figures = dict[str, Any]
@@ -39,14 +39,11 @@ def _peer_start(peer: LlamaCpp) -> Figures:
 
 
 def summary(rounds: Mapping[str, Sequence[Figures]], *, num_file_bytes: int) -> dict[str, Any]:
-    """Medians of each side's figures, and our peak relative to the file and the cache together."""
+    """Medians of each side's figures, and our peak relative to the file."""
     result: dict[str, Any] = {
         side: {key: summarise(start[key] for start in starts).to_json_dict() for key in starts[0]}
         for side, starts in rounds.items()
     }
-    ours = rounds[OURS]
-    needed = [num_file_bytes + start["cache_bytes"] for start in ours]
-    ratios = paired_ratios([start["peak_bytes"] for start in ours], needed)
-    result[OURS]["peak_to_file_and_cache"] = summarise(ratios).to_json_dict()
+    result[OURS]["peak_to_file"] = summarise(s["peak_bytes"] / num_file_bytes for s in rounds[OURS]).to_json_dict()
     result.setdefault(THEIRS, None)
     return result

@@ -1,6 +1,6 @@
 """Rules that are equal to plain decoding over many seeds: are they?
 
-The first two tokens of many answers to one prompt are counted, and compared with the target's own probabilities of
+The first two tokens of many completions of one prompt are counted, and compared with the target's own probabilities of
 these pairs (which need no sampling: they follow from its logits) in Pearson's chi-square test. Pairs that are expected
 fewer than 5 times are taken together. A test fails where counts as far off as these would come with a probability below
 THRESHOLD; seeds are fixed, so a result repeats. A control keeps every drafted token, whatever the target thinks of it,
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from foredraft.check.compare import plain_logits
-from foredraft.check.drafting import Drafting, draft_with
 from foredraft.check.grid import Plan
-from foredraft.drafters import names_a_model
+from foredraft.config import DraftConfig
+from foredraft.drafters import AUTO, names_a_model
 from foredraft.errors import OptionError
 from foredraft.llm import LLM, SamplingParams
 from foredraft.sampling import filtered_probs
@@ -38,10 +38,7 @@ Bin = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class DistributionResult:
-    """Counts against probabilities. control: whether the rule is a wrong one, that has to be found out.
-
-    share_drafted: of the first tokens, those that were drafted ones.
-    """
+    """Counts against probabilities. control: whether the rule is a wrong one, that has to be found out."""
 
     name: str
     control: bool
@@ -62,7 +59,7 @@ class DistributionTest:
     """One rule with one drafter."""
 
     llm: LLM
-    drafting: Drafting
+    config: DraftConfig
     num_samples: int
     control: bool
 
@@ -70,12 +67,12 @@ class DistributionTest:
     def name(self) -> str:
         """The drafter and the rule."""
         if self.control:
-            return f"control: every draft of {self.drafting.draft[0]} kept"
-        return f"distribution of {self.drafting.name}"
+            return f"control: every draft of {self.config.drafters[0]} kept"
+        return f"distribution of {self.config.name}"
 
     def run(self) -> DistributionResult:
         """Sample, and compare."""
-        drafted = draft_with(self.llm, self.drafting)
+        drafted = self.llm.with_drafts(self.config)
         counts: Counter[tuple[int, int]] = Counter()
         num_accepted = 0
         for seed in itertools.count(1):
@@ -85,9 +82,9 @@ class DistributionTest:
             params = SamplingParams(
                 max_tokens=3, temperature=1.0, ignore_eos=True, seed=seed, n=min(missing, _PER_CALL)
             )
-            [answer] = drafted.generate(PROMPT, params)
-            counts.update((choice.token_ids[0], choice.token_ids[1]) for choice in answer.choices)
-            num_accepted += answer.speculation.num_accepted_tokens
+            [completion] = drafted.generate(PROMPT, params)
+            counts.update((choice.token_ids[0], choice.token_ids[1]) for choice in completion.choices)
+            num_accepted += completion.speculation.num_accepted_tokens
         probs = pair_probs(self.llm, PROMPT, self.num_samples)
         statistic = chi_square(counts, probs)
         p_value = chi_square_tail(statistic, len(probs) - 1)
@@ -100,11 +97,13 @@ def planned_tests(llm: LLM, plan: Plan) -> Iterator[DistributionTest]:
     """The tests of a plan: every rule with drafts that are copied, and with the first model of the plan; a control."""
     if not plan.rules:
         return
-    models = [cell.drafting.draft for cell in plan.cells if names_a_model(cell.drafting.draft[0])]
-    for draft in (("suffix",), *models[:1]):
+    models = [cell.config.drafters for cell in plan.cells if names_a_model(cell.config.drafters[0])]
+    for drafters in (AUTO[:1], *models[:1]):
         for rule in plan.rules:
-            yield DistributionTest(llm, Drafting(draft, 3, acceptance=rule), plan.num_samples, control=False)
-    yield DistributionTest(llm, Drafting(("suffix",), 3, acceptance=CONTROL), plan.num_samples, control=True)
+            config = DraftConfig(drafters=drafters, num_draft_tokens=3, acceptance=rule)
+            yield DistributionTest(llm, config, plan.num_samples, control=False)
+    control = DraftConfig(drafters=AUTO[:1], num_draft_tokens=3, acceptance=CONTROL)
+    yield DistributionTest(llm, control, plan.num_samples, control=True)
 
 
 def pair_probs(llm: LLM, prompt: str, num_samples: int) -> dict[Bin, float]:

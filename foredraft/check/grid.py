@@ -1,11 +1,11 @@
 """What is compared with plain decoding: drafters, lengths, tree shapes, temperatures, options, batches, rules."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from foredraft.check.drafting import Drafting
 from foredraft.check.prompts import BUILT_IN
+from foredraft.config import DraftConfig
 from foredraft.drafters import names_a_model
 
 LENGTHS = (1, 2, 4, 8)
@@ -16,7 +16,7 @@ BRANCHES = (2, 3)
 RULES = ("rejection", "block", "tree", "traversal")
 """Rules that are equal to plain decoding over many seeds, and token for token at temperature 0."""
 TOKENS, QUICK_TOKENS = 20, 16
-"""Most tokens of an answer."""
+"""Most tokens of a completion."""
 
 _PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2}
 _FILTERS = {"top_k": 40, "top_p": 0.95, "min_p": 0.02, "typical_p": 0.95}
@@ -46,23 +46,25 @@ _GREEDY_TOO = {"plain", "penalties", "ends", "logprobs", "everything"}
 class Cell:
     """One comparison: all prompts, in batches, with one way of drafting and one set of options."""
 
-    drafting: Drafting
+    config: DraftConfig
     temperature: float
     options: str
     batch: int
 
+    @property
+    def drafters(self) -> str:
+        """The drafters alone, models by the names of their files."""
+        return DraftConfig(drafters=self.config.drafters).name
+
     def describe(self) -> str:
         """All that tells it from others, in a few words."""
-        length = self.drafting.num_draft_tokens
-        tokens = "as many as pay" if length is None else f"{length} token{'' if length == 1 else 's'}"
-        tree = f", {self.drafting.num_branches} branches" if self.drafting.num_branches > 1 else ""
         batch = f", batch {self.batch}" if self.batch > 1 else ""
-        return f"{self.drafting.name}, {tokens}{tree}, temperature {self.temperature:g}, {self.options}{batch}"
+        return f"{self.config.name}, temperature {self.temperature:g}, {self.options}{batch}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is run. rules: whose distributions are tested, with num_samples answers each; none: no such test."""
+    """All that is run. rules: whose distributions are tested, with num_samples completions each; none: no such test."""
 
     cells: tuple[Cell, ...]
     prompts: tuple[str, ...]
@@ -91,30 +93,32 @@ def make_plan(
 
 def _quick_cells(methods: Sequence[tuple[str, ...]]) -> Iterator[Cell]:
     for method in methods:
-        drafting = Drafting(method, _length(method, 4))
+        config = DraftConfig(drafters=method, num_draft_tokens=_length(method, 4))
         for temperature in TEMPERATURES:
-            yield Cell(drafting, temperature, "plain", 1)
-        yield Cell(drafting, TEMPERATURES[-1], "everything", BATCHES[-1])
+            yield Cell(config, temperature, "plain", 1)
+        yield Cell(config, TEMPERATURES[-1], "everything", BATCHES[-1])
 
 
 def _cells(methods: Sequence[tuple[str, ...]]) -> Iterator[Cell]:
     for method in methods:
-        lengths = LENGTHS if _length(method, 1) else (None,)
-        for length in lengths:
+        by_default = DraftConfig(drafters=method, num_draft_tokens=_length(method, 4))
+        for length in LENGTHS if by_default.num_draft_tokens else (None,):
+            config = replace(by_default, num_draft_tokens=length)
             for temperature in TEMPERATURES:
-                yield Cell(Drafting(method, length), temperature, "plain", BATCHES[-1])
-                if length in (4, None):
-                    yield Cell(Drafting(method, length), temperature, "plain", 1)
+                yield Cell(config, temperature, "plain", BATCHES[-1])
+                if config == by_default:
+                    yield Cell(config, temperature, "plain", 1)
         for options in OPTION_SETS:
             if options != "plain":
                 for temperature in _temperatures(options):
-                    yield Cell(Drafting(method, _length(method, 4)), temperature, options, BATCHES[-1])
+                    yield Cell(by_default, temperature, options, BATCHES[-1])
         for rule in RULES:
-            yield Cell(Drafting(method, 4, acceptance=rule), 0.0, "plain", BATCHES[-1])
+            yield Cell(replace(by_default, num_draft_tokens=4, acceptance=rule), 0.0, "plain", BATCHES[-1])
         if names_a_model(method[0]):
             for branches in BRANCHES:
                 for temperature in TEMPERATURES:
-                    yield Cell(Drafting(method, 8, branches), temperature, "plain", BATCHES[-1])
+                    tree = replace(by_default, num_draft_tokens=8, num_branches=branches)
+                    yield Cell(tree, temperature, "plain", BATCHES[-1])
 
 
 def _length(method: tuple[str, ...], length: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What is answered where no prompts are given."""
+"""What is completed where no prompts are given."""
 
 BUILT_IN = (
     'def fibonacci(n):\n    """Return the n-th Fibonacci number."""\n    if n < 2:\n        return n\n',

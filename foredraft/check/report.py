@@ -1,14 +1,14 @@
 """What came out, for the terminal and as JSON."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from foredraft import __version__
+from foredraft.bench.tables import figure, percent, table
 from foredraft.check.compare import Difference, Divergence
 from foredraft.check.distribution import THRESHOLD
 from foredraft.check.run import CellResult, Report
@@ -20,10 +20,10 @@ GOOD, BAD = "green", "bold red"
 
 def show(report: Report, console: Console) -> None:
     """Print tables, then what does not hold, then the verdict."""
-    console.print(_cells(report))
+    console.print(_cells(report), soft_wrap=True)
     if report.distributions:
         console.print()
-        console.print(_distributions(report))
+        console.print(_distributions(report), soft_wrap=True)
     for line in (*_failures(report), *_refusals(report)):
         console.print(line)
     console.print()
@@ -32,68 +32,61 @@ def show(report: Report, console: Console) -> None:
 
 def verdict(report: Report) -> Text:
     """One line."""
-    answers = sum(result.num_answers for result in report.cells)
+    completions = sum(result.num_completions for result in report.cells)
     different = sum(len(result.differences) for result in report.cells)
     broken = sum(bool(result.failed) for result in report.cells)
     tests = sum(not result.holds for result in report.distributions)
     if report.holds:
-        return Text(f"All {answers} answers are those of plain decoding ({report.seconds:.0f} s).", style=GOOD)
+        return Text(f"All {completions} completions are those of plain decoding ({report.seconds:.0f} s).", style=GOOD)
     faults = [
-        f"{different} of {answers} answers are not those of plain decoding" if different else "",
+        f"{different} of {completions} completions are not those of plain decoding" if different else "",
         f"{broken} comparisons broke off" if broken else "",
         f"{tests} statistical tests came out wrong" if tests else "",
     ]
     return Text(f"{', '.join(filter(None, faults))} ({report.seconds:.0f} s).", style=BAD)
 
 
-def _cells(report: Report) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("drafter")
-    for title in ("comparisons", "answers", "equal", "refused", "accepted", "mean length"):
-        table.add_column(title, justify="right")
+def _cells(report: Report) -> Text:
+    header = ["drafters", "comparisons", "completions", "equal", "refused", "acceptance rate", "mean length"]
+    rows, holds = [], []
     for name, results in _by_drafters(report).items():
         drafted = sum(result.num_draft_tokens for result in results)
         accepted = sum(result.num_accepted_tokens for result in results)
         rounds = sum(result.num_rounds for result in results)
-        answers = sum(result.num_answers for result in results)
-        equal = answers - sum(len(result.differences) for result in results)
-        holds = all(result.holds for result in results)
-        table.add_row(
-            Text(name),
-            str(len(results)),
-            str(answers),
-            Text(str(equal), style=GOOD if holds else BAD),
-            str(sum(bool(result.refused) for result in results) or ""),
-            f"{100 * accepted / drafted:.0f} %" if drafted else "-",
-            f"{sum(result.num_tokens for result in results) / rounds:.2f}" if rounds else "-",
-        )
-    return table
+        completions = sum(result.num_completions for result in results)
+        equal = completions - sum(len(result.differences) for result in results)
+        length = sum(result.num_tokens for result in results) / rounds if rounds else None
+        refused = sum(bool(result.refused) for result in results)
+        numbers = [len(results), completions, equal, refused]
+        rate = accepted / drafted if drafted else None
+        rows.append([name, *map(str, numbers), percent(rate), figure(length)])
+        holds.append(all(result.holds for result in results))
+    return _coloured(header, rows, holds)
 
 
 def _by_drafters(report: Report) -> dict[str, list[CellResult]]:
     found: dict[str, list[CellResult]] = {}
     for result in report.cells:
-        found.setdefault(result.cell.drafting.drafters, []).append(result)
+        found.setdefault(result.cell.drafters, []).append(result)
     return found
 
 
-def _distributions(report: Report) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("statistical test")
-    for title in ("samples", "bins", "chi-square", "p"):
-        table.add_column(title, justify="right")
-    table.add_column("")
+def _distributions(report: Report) -> Text:
+    header = ["statistical test", "samples", "bins", "chi-square", "p", ""]
+    rows = []
     for result in report.distributions:
         found = "differs" if result.p_value < THRESHOLD else "agrees"
-        table.add_row(
-            Text(result.name),
-            str(result.num_samples),
-            str(result.num_bins),
-            f"{result.statistic:.1f}",
-            f"{result.p_value:.2g}",
-            Text(f"{found}, as it {'should' if result.holds else 'must not'}", style=GOOD if result.holds else BAD),
-        )
-    return table
+        words = f"{found}, as it {'should' if result.holds else 'must not'}"
+        figures = [str(result.num_samples), str(result.num_bins), figure(result.statistic, 1), f"{result.p_value:.2g}"]
+        rows.append([result.name, *figures, words])
+    return _coloured(header, rows, [result.holds for result in report.distributions])
+
+
+def _coloured(header: Sequence[str], rows: Sequence[Sequence[str]], holds: Sequence[bool]) -> Text:
+    """A table whose rows show at a glance what holds."""
+    lines = table(header, rows).splitlines()
+    styles = ["bold", "", *(GOOD if one else BAD for one in holds)]
+    return Text("\n").join(Text(line, style=style) for line, style in zip(lines, styles, strict=True))
 
 
 def _failures(report: Report) -> Iterator[Text]:
@@ -123,7 +116,7 @@ def _where(divergence: Divergence) -> str:
     plain = one(divergence.plain_text, divergence.plain, divergence.plain_logit)
     drafted = one(divergence.drafted_text, divergence.drafted, divergence.drafted_logit)
     gap = "" if divergence.gap is None else f", gap {divergence.gap:.6g}"
-    return f"from token {divergence.position} of the answer on: {plain} without speculation, {drafted} with it{gap}"
+    return f"from token {divergence.position} on: {plain} without speculation, {drafted} with it{gap}"
 
 
 def _refusals(report: Report) -> Iterator[Text]:
@@ -151,19 +144,16 @@ def to_json_dict(report: Report, *, model: str, machine: dict[str, Any]) -> dict
 def _cell(result: CellResult) -> dict[str, Any]:
     cell = result.cell
     return {
-        "draft": list(cell.drafting.draft),
-        "num_draft_tokens": cell.drafting.num_draft_tokens,
-        "num_branches": cell.drafting.num_branches,
-        "acceptance": cell.drafting.acceptance,
+        "config": cell.config.to_json(),
         "temperature": cell.temperature,
         "options": cell.options,
         "batch": cell.batch,
         "holds": result.holds,
-        "num_answers": result.num_answers,
+        "num_completions": result.num_completions,
         "num_different": len(result.differences),
         "num_tokens": result.num_tokens,
         "num_rounds": result.num_rounds,
-        "num_draft_tokens_verified": result.num_draft_tokens,
+        "num_draft_tokens": result.num_draft_tokens,
         "num_accepted_tokens": result.num_accepted_tokens,
         "seconds": result.seconds,
         "refused": result.refused or None,

@@ -1,4 +1,4 @@
-"""Run a plan: every cell's answers against those of plain decoding, then the distributions."""
+"""Run a plan: every cell's completions against those of plain decoding, then the distributions."""
 
 import re
 import time
@@ -8,8 +8,9 @@ from pathlib import Path
 
 from foredraft.check.compare import Difference, difference
 from foredraft.check.distribution import DistributionResult, planned_tests
-from foredraft.check.drafting import Drafting, draft_with
 from foredraft.check.grid import OPTION_SETS, Cell, Plan
+from foredraft.config import DraftConfig
+from foredraft.drafters import PREDICTION
 from foredraft.engine import Completion
 from foredraft.errors import UserError
 from foredraft.llm import LLM, SamplingParams
@@ -24,7 +25,7 @@ class CellResult:
     """What a cell came to. refused: the line by which the combination was refused; failed: what broke."""
 
     cell: Cell
-    num_answers: int = 0
+    num_completions: int = 0
     differences: tuple[Difference, ...] = ()
     num_tokens: int = 0
     num_rounds: int = 0
@@ -36,7 +37,7 @@ class CellResult:
 
     @property
     def holds(self) -> bool:
-        """Whether every answer was that of plain decoding."""
+        """Whether every completion was that of plain decoding."""
         return not self.differences and not self.failed
 
 
@@ -86,31 +87,31 @@ class _Checker:
     traces: Path | None = None
     num_traces: int = 0
     plain: LLM = field(init=False)
-    answers: dict[tuple[str, SamplingParams], Completion] = field(default_factory=dict)
-    current: tuple[Drafting, LLM] | None = None
+    completions: dict[tuple[str, SamplingParams], Completion] = field(default_factory=dict)
+    current: tuple[DraftConfig, LLM] | None = None
 
     def __post_init__(self) -> None:
         self.plain = self.llm.with_drafts("none")
 
     def result(self, cell: Cell) -> CellResult:
-        """Answer all prompts of a cell, and compare."""
+        """Complete all prompts of a cell, and compare."""
         params = self._params(cell)
         started = time.perf_counter()
         try:
             expected = [self._expected(prompt, params) for prompt in self.plan.prompts]
             found = self._found(cell, params, expected)
         except UserError as error:
-            if cell.options == "plain" and cell.drafting.acceptance == "coupled":
+            if cell.options == "plain" and cell.config.acceptance == "coupled":
                 raise
             return CellResult(cell, refused=str(error))
         except Exception as error:  # whatever breaks is a finding
             return CellResult(cell, failed=f"{type(error).__name__}: {error}")
         pairs = zip(self.plan.prompts, expected, found, strict=True)
         compared = [difference(self.plain, prompt, plain, drafted) for prompt, plain, drafted in pairs]
-        spec = [answer.speculation for answer in found]
+        spec = [completion.speculation for completion in found]
         return CellResult(
             cell,
-            num_answers=len(found),
+            num_completions=len(found),
             differences=tuple(one for one in compared if one is not None),
             num_tokens=sum(one.num_emitted_tokens for one in spec),
             num_rounds=sum(one.num_rounds for one in spec),
@@ -125,33 +126,33 @@ class _Checker:
 
     def _expected(self, prompt: str, params: SamplingParams) -> Completion:
         key = prompt, params
-        if key not in self.answers:
-            [self.answers[key]] = self.plain.generate(prompt, params)
-        return self.answers[key]
+        if key not in self.completions:
+            [self.completions[key]] = self.plain.generate(prompt, params)
+        return self.completions[key]
 
     def _found(self, cell: Cell, params: SamplingParams, expected: Sequence[Completion]) -> list[Completion]:
-        drafted = self._drafted(cell.drafting)
-        if "prediction" in (*cell.drafting.draft, *drafted.methods):
-            # Mostly right: the answers, as far as their middle, and then on from somewhere else.
-            halves = [answer.text[: len(answer.text) // 2] + answer.text[-5:] for answer in expected]
+        drafted = self._drafted(cell.config)
+        if PREDICTION in (*cell.config.drafters, *drafted.methods):
+            # Mostly right: the texts, as far as their middle, and then on from somewhere else.
+            halves = [plain.text[: len(plain.text) // 2] + plain.text[-5:] for plain in expected]
             params = replace(params, prediction="\n".join(halves) or "x")
         found: list[Completion] = []
         for prompts in _batches(self.plan.prompts, cell.batch):
             found += drafted.generate(prompts, params)
         return found
 
-    def _drafted(self, drafting: Drafting) -> LLM:
+    def _drafted(self, config: DraftConfig) -> LLM:
         """The model with that way of drafting, which is kept while cells go on with it."""
-        if self.current is None or self.current[0] != drafting:
-            self.current = None
-            self.current = drafting, draft_with(self.llm, drafting, self._next_trace(drafting))
+        if self.current is None or self.current[0] != config:
+            self.current = None  # what it holds may be large
+            self.current = config, self.llm.with_drafts(config, trace=self._next_trace(config))
         return self.current[1]
 
-    def _next_trace(self, drafting: Drafting) -> Path | None:
+    def _next_trace(self, config: DraftConfig) -> Path | None:
         if self.traces is None:
             return None
         self.num_traces += 1
-        name = re.sub(r"[^\w.+-]+", "-", drafting.name).strip("-")
+        name = re.sub(r"[^\w.+-]+", "-", config.name).strip("-")
         return self.traces / f"{self.num_traces:03}-{name}.jsonl"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from foredraft.llm import LLM
 
 _SECONDS_PER_TOKEN = 1.3
-"""What a compared token takes, in tokens of plain decoding: batches are faster, penalties and verifying are not."""
+"""What a compared token takes, in tokens of plain decoding: batches are faster, penalties and verification are not."""
 _SECONDS_PER_SAMPLE = 2.5
 
 
@@ -53,7 +53,7 @@ def check(
 ) -> None:
     """Prove that speculation changes nothing.
 
-    Answers prompts with and without it, over drafters, lengths, tree shapes, temperatures, options and batch sizes,
+    Completes prompts with and without it, over drafters, lengths, tree shapes, temperatures, options and batch sizes,
     and compares token ids, text, finish reason, log-probabilities and usage. Tests the rules that are equal in
     distribution. Exit code 0: all is equal; 1: something is not.
     """
@@ -128,7 +128,7 @@ def _announcement(llm: "LLM", plan: "Plan") -> str:
     num_tokens = len(plan.cells) * len(plan.prompts) * plan.max_tokens
     num_tests = sum(1 for _ in planned_tests(llm, plan))
     seconds = per_token * (_SECONDS_PER_TOKEN * num_tokens + _SECONDS_PER_SAMPLE * num_tests * plan.num_samples)
-    names = dict.fromkeys(cell.drafting.drafters for cell in plan.cells)
+    names = dict.fromkeys(cell.drafters for cell in plan.cells)
     about = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
     return (
         f"{len(plan.cells)} comparisons of {len(plan.prompts)} prompts with {', '.join(names)}, "

@@ -26,7 +26,7 @@ def inspect(
     model: options.Model = "smollm2-135m",
     from_: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Show a trace that was recorded, instead of answering a prompt."),
+        typer.Option("--from", metavar="FILE", help="Show a recorded trace instead of running a prompt."),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page to click through to this file.")
@@ -49,8 +49,8 @@ def inspect(
 ) -> None:
     """Show what each round proposed and what became of it.
 
-    Answers the prompt as `generate` does, and shows for every round what was drafted, by whom and with which
-    confidence, what was accepted, and what the target thought of the first token that was not.
+    Runs the prompt as `generate` does, and shows for every round what was drafted, by whom and with which confidence,
+    what was accepted, and how the target ranks the first token that was not.
     """
     from foredraft.files import check_writable
     from foredraft.trace import Trace
@@ -86,8 +86,8 @@ def _recorded(path: Path) -> "Trace":
     from foredraft.trace import Trace
 
     trace = Trace.read(path)
-    if not trace.requests:
-        raise OptionError(f"{path} holds no request: nothing was answered while it was written")
+    if not trace.sequences:
+        raise OptionError(f"{path} holds no sequence: nothing was generated while it was written")
     return trace
 
 

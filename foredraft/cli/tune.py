@@ -37,7 +37,7 @@ Prompts = Annotated[
 ]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompts as they stand, without the chat template.")]
 MaxTokens = Annotated[
-    int | None, typer.Option(metavar="N", help="Tokens of each answer (default: 128, 32 with --quick).")
+    int | None, typer.Option(metavar="N", help="Tokens of each completion (default: 128, 32 with --quick).")
 ]
 Minutes = Annotated[float, typer.Option(metavar="M", help="About how long it may take.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few settings and prompts, once.")]
@@ -77,8 +77,8 @@ def tune(
 ) -> None:
     """Measure which drafting pays on this machine.
 
-    Answers prompts without drafts, with fixed settings and with auto, side by side, and compares the speeds. All texts
-    are compared, too. Exit code 0: all exact settings gave the same; 1: one did not.
+    Completes prompts without drafts, with fixed settings and with auto, side by side, and compares the speeds. All
+    texts are compared, too. Exit code 0: all exact settings gave the same; 1: one did not.
     """
     from foredraft.files import check_writable
 
@@ -140,7 +140,7 @@ def _record(llm: "LLM", wanted: "Wanted", path: Path, *, quiet: bool) -> None:
     measuring.record(wanted.methods, wanted.prompts, sink)
     sink.close()
     if not quiet:
-        note(f"recorded {len(wanted.prompts)} answers in {path}")
+        note(f"recorded {len(wanted.prompts)} completions in {path}")
 
 
 def _replay(path: Path, output: Path | None, *, as_json: bool) -> None:
@@ -148,7 +148,8 @@ def _replay(path: Path, output: Path | None, *, as_json: bool) -> None:
 
     from foredraft.files import write_whole
     from foredraft.trace import Trace
-    from foredraft.tune.replay import read, replay_all
+    from foredraft.tune.recorded import read
+    from foredraft.tune.replay import replay_all
     from foredraft.tune.report import show_replay
     from foredraft.tune.settings import LENGTHS
 
@@ -170,7 +171,7 @@ def _wanted(
     quick: bool,
     quiet: bool,
 ) -> "Wanted":
-    from foredraft.drafters import is_method, names_a_model
+    from foredraft.drafters import is_method, is_model_based, names_a_model
     from foredraft.models import store
     from foredraft.prompts import read_prompts
     from foredraft.tune.prompts import BUILT_IN
@@ -179,13 +180,10 @@ def _wanted(
     if refused := [name for name in names if name in ("none", "auto")]:
         raise OptionError(f"--draft {refused[0]} is measured in any case; name a model, or a method")
     with PullDisplay(shown=not quiet) as display:
-        models = [
-            str(store.resolve(name, progress=display.for_model(name)))
-            for name in names
-            if names_a_model(name) and not _is_part(name)
-        ] + [name for name in names if _is_part(name)]
-    methods = [name for name in names if is_method(name) and not _is_part(name)]
-    known = {*methods, *(name for name in names if _is_part(name) or names_a_model(name))}
+        models = [str(store.resolve(name, progress=display.for_model(name))) for name in names if names_a_model(name)]
+    models += [name for name in names if is_method(name) and is_model_based(name)]
+    methods = [name for name in names if is_method(name) and not is_model_based(name)]
+    known = {*methods, *filter(is_model_based, names)}
     if unknown := [name for name in names if name not in known]:
         raise OptionError(f"unknown draft {unknown[0]!r}: name a model, or one of {', '.join(METHODS)}")
     return Wanted(
@@ -200,11 +198,6 @@ def _wanted(
     )
 
 
-def _is_part(name: str) -> bool:
-    """Whether this names the target itself without some layers, which is a model that costs time."""
-    return name == "skip" or name.startswith("skip:")
-
-
 def _silent(line: str) -> None:
     """Say nothing."""
 
@@ -217,4 +210,5 @@ class _Progress:
 
     def __call__(self, done: int, planned: int) -> None:
         if self._shown:
-            print(f"\r{done} of {planned} answers", end="\n" if done == planned else "", file=sys.stderr, flush=True)
+            end = "\n" if done == planned else ""
+            print(f"\r{done} of {planned} completions", end=end, file=sys.stderr, flush=True)

@@ -9,22 +9,22 @@ from foredraft.trace import Record, RoundRecord
 from foredraft.tree import DraftTree
 
 MOST_COUNTED = 30.0
-"""Tokens that a share of right ones counts at most: as many as a planner remembers itself."""
+"""Tokens that an acceptance rate counts at most: as many as a planner remembers itself."""
 
 
 @dataclass
 class _Drafter:
     survival: Survival = field(default_factory=Survival)
-    num_right: int = 0
-    num_tokens: int = 0
+    num_accepted: int = 0
+    num_drafted: int = 0
 
     def learn(self, tree: DraftTree, emitted: tuple[int, ...]) -> None:
         """Compare a proposal with what was said, as deep as both go."""
         for depth, nodes, right in tree.compared(emitted):
             for node in nodes:
                 self.survival.learn(0, tree.confidence[node], depth, right=node == right)
-            self.num_tokens += 1
-            self.num_right += right is not None
+            self.num_drafted += 1
+            self.num_accepted += right is not None
 
 
 class Learning:
@@ -52,6 +52,6 @@ class Learning:
 
 
 def _learned(drafter: _Drafter) -> Learned:
-    total = min(MOST_COUNTED, float(drafter.num_tokens))
-    right = total * drafter.num_right / drafter.num_tokens if drafter.num_tokens else 0.0
-    return Learned(greedy=drafter.survival.to_json(), greedy_share=(right, total))
+    drafted = min(MOST_COUNTED, float(drafter.num_drafted))
+    accepted = drafted * drafter.num_accepted / drafter.num_drafted if drafter.num_drafted else 0.0
+    return Learned(greedy=drafter.survival.to_json(), greedy_acceptance=(accepted, drafted))

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from foredraft.tune.report import advice
+from foredraft.bench.tables import counted
+from foredraft.tune.report import SETTING_TITLES, advice, family_table, setting_cells
 from foredraft.tune.svg import heat_map, line_plot
 
 _STYLE = """
@@ -29,13 +30,14 @@ def page(report: Mapping[str, Any]) -> str:
     facts = (
         f"{machine['processor']}, {report['threads']} threads, load {machine['load_average_at_start']} at the start; "
         f"{machine['time']}; {plan['num_prompts']} prompts, "
-        f"{plan['num_turns']} turn{'' if plan['num_turns'] == 1 else 's'}, "
+        f"{counted(plan['num_turns'], 'turn')}, "
         f"{plan['max_tokens']} tokens each"
     )
     body = [
         f"<h1>Drafting for {name}</h1><p>{escape(facts)}</p>",
-        f"<pre>{escape(advice(report).strip())}</pre>",
-        "<h2>Settings</h2><p>To none: median of the speed, to that of plain decoding on the same prompt beside it.</p>",
+        f"<pre>{escape(advice(report))}</pre>",
+        "<h2>Settings</h2>",
+        "<p>Speed-up: median of the speed, to that of plain decoding on the same prompt beside it.</p>",
         _settings(report),
         "<h2>By kind of text</h2>",
         _families(report),
@@ -49,52 +51,37 @@ def page(report: Mapping[str, Any]) -> str:
 
 
 def _settings(report: Mapping[str, Any]) -> str:
-    rows, chosen = [], report["recommended"]["setting"]
-    for figures in report["settings"]:
-        rate = figures["acceptance_rate"]
-        cells = [
-            figures["setting"],
-            f"{figures['tokens_per_s']:.1f}",
-            f"{figures['to_plain']:.2f}",
-            f"{figures['worst']:.2f}",
-            "" if rate is None else f"{rate:.0%}",
-            f"{figures['mean_acceptance_length']:.2f}",
-            {None: "lossy", True: "same", False: "different"}[figures["equal"]],
-        ]
-        rows.append((cells, figures["setting"] == chosen))
-    return _table(["setting", "tokens/s", "to none", "worst", "accepted", "acceptance length", "text"], rows)
+    chosen = report["recommended"]["setting"]
+    return _table(SETTING_TITLES, [(setting_cells(one), one["setting"] == chosen) for one in report["settings"]])
 
 
 def _families(report: Mapping[str, Any]) -> str:
-    rows = [
-        ([family, found["best"], f"{found['best_to_plain']:.2f}", f"{found['auto_to_plain']:.2f}"], False)
-        for family, found in report["families"].items()
-    ]
-    return _table(["family", "best fixed setting", "to none", f"{report['best_auto']}, to none"], rows)
+    titles, rows = family_table(report)
+    return _table(titles, [(cells, False) for cells in rows])
 
 
 def _plots(report: Mapping[str, Any]) -> list[str]:
     costs = {
-        name or "target": [(rows, 1e3 * s) for rows, s in zip(c["rows"], c["seconds"], strict=True) if rows <= 32]
+        name or "target": [(n, 1e3 * s) for n, s in zip(c["num_tokens"], c["seconds"], strict=True) if n <= 32]
         for name, c in report["cost"].items()
     }
-    found = [("What a pass costs", line_plot(costs, x_title="rows", y_title="ms"))]
-    if curves := report["speed_over_length"]:
-        plot = line_plot(curves, x_title="draft tokens", y_title="speed to plain decoding", level=1.0)
-        found.append(("Speed over the number of draft tokens", plot))
+    found = [("What a pass costs", line_plot(costs, x_title="batched tokens", y_title="ms"))]
+    if curves := report["speed_up_over_length"]:
+        plot = line_plot(curves, x_title="draft tokens", y_title="speed-up", level=1.0)
+        found.append(("Speed-up over the number of draft tokens", plot))
     positions = {
-        method: list(enumerate(shares, start=1)) for method, shares in report["accepted_per_position"].items() if shares
+        name: list(enumerate(rates, start=1)) for name, rates in report["accepted_per_position"].items() if rates
     }
     if positions:
-        plot = line_plot(positions, x_title="place in the draft", y_title="share of rounds accepted")
+        plot = line_plot(positions, x_title="place in the draft", y_title="accepted in a round")
         found.append(("Acceptance by place", plot))
-    if lenient := report["speed_over_lenient_threshold"]:
-        plot = line_plot({"lenient": lenient}, x_title="threshold", y_title="speed to plain decoding", level=1.0)
-        found.append(("Speed over the threshold of the lenient rule (lossy)", plot))
+    if lenient := report["speed_up_over_lenient_threshold"]:
+        plot = line_plot({"lenient": lenient}, x_title="threshold", y_title="speed-up", level=1.0)
+        found.append(("Speed-up over the threshold of the lenient rule (lossy)", plot))
     heat = report["heat_map"]
     if heat["outputs"]:
         outputs = [str(length) for length in heat["outputs"]]
-        plot = heat_map(heat["inputs"], outputs, heat["ratios"], x_title="output tokens", y_title="prompt tokens")
+        plot = heat_map(heat["inputs"], outputs, heat["speed_ups"], x_title="output tokens", y_title="prompt tokens")
         found.append((f"{heat['setting']}: how much sooner an output is there, prompt included", plot))
     return [f"<section><h2>{escape(title)}</h2>{plot}</section>" for title, plot in found]
 

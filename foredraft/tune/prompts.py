@@ -1,14 +1,11 @@
-"""The prompts that are measured on where none are given, and which of many."""
-
-from collections.abc import Sequence
+"""The prompts that are measured on where none are given, and when one is taken for random tokens."""
 
 from foredraft.prompts import Prompt
 
-RANDOM_SHARE = 0.75
+RANDOM_SURPRISE = 0.75
 """A prompt whose tokens the target finds this improbable is taken for random: the mean of -log(probability), in that of
 tokens drawn evenly from the vocabulary."""
 LEAST_TOKENS_TO_JUDGE = 16
-
 
 _REPORT = """The harbour commission met on Tuesday to discuss the new ferry timetable. Captain Ruth Alder told the \
 commission that "the night boat has carried fewer than ten passengers on most evenings since March". The treasurer, \
@@ -50,12 +47,3 @@ BUILT_IN = (
         "Translate to German: The library is closed on Mondays. On all other days it is open from nine to five.",
     ),
 )
-
-
-def spread(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
-    """At most so many prompts, of all families in turn."""
-    by_family: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        by_family.setdefault(prompt.family, []).append(prompt)
-    ranked = [(index, prompt) for own in by_family.values() for index, prompt in enumerate(own)]
-    return [prompt for _, prompt in sorted(ranked, key=lambda pair: pair[0])[:number]]

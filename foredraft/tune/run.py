@@ -6,20 +6,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from foredraft.bench.machine import describe_machine
+from foredraft.bench.tables import counted
+from foredraft.config import DraftConfig
+from foredraft.drafters import COMPARED
 from foredraft.llm import LLM
 from foredraft.planner import Profile
-from foredraft.prompts import Prompt
+from foredraft.prompts import Prompt, spread
 from foredraft.tune.measure import Measuring, as_json
-from foredraft.tune.prompts import spread
 from foredraft.tune.result import Result, to_json
-from foredraft.tune.settings import LENGTHS, Setting, sweep
+from foredraft.tune.settings import LENGTHS, chooses_itself, sweep
 
-METHODS = ("lookup", "suffix", "recycle")
+METHODS = COMPARED
 MAX_TURNS = 5
 QUICK_PROMPTS, QUICK_TOKENS, MAX_TOKENS = 4, 32, 128
 FEWEST_PROMPTS = 2
 MODEL_COST = 1.5
-"""What an answer takes with a draft model, which reads the prompt too, in plain ones. A guess."""
+"""What a completion takes with a draft model, which prefills the prompt too, in plain ones. A guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class Wanted:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of an answer."""
+        """Most tokens of a completion."""
         return self.max_tokens or (QUICK_TOKENS if self.quick else MAX_TOKENS)
 
 
@@ -45,7 +47,7 @@ class Wanted:
 class Plan:
     """What is measured, and about how long it takes."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[DraftConfig, ...]
     prompts: tuple[Prompt, ...]
     num_turns: int
     max_tokens: int
@@ -54,22 +56,23 @@ class Plan:
     def words(self) -> str:
         """One line."""
         about = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} minutes"
-        turns = f"{self.num_turns} turn{'' if self.num_turns == 1 else 's'}"
-        return (
-            f"{len(self.settings)} settings, {len(self.prompts)} prompts of {self.max_tokens} tokens, {turns}: "
-            f"about {about}"
-        )
+        prompts = f"{len(self.prompts)} prompts of {self.max_tokens} tokens"
+        return f"{len(self.settings)} settings, {prompts}, {counted(self.num_turns, 'turn')}: about {about}"
 
 
 def make_plan(wanted: Wanted, plain_s: Mapping[str, float]) -> Plan:
-    """The finest comparison that fits into the time. plain_s: what plain answers take, by the keys of the prompts.
+    """The finest comparison that fits into the time. plain_s: what plain decoding takes, by the keys of the prompts.
 
     First come all prompts with coarse numbers of draft tokens, then finer numbers, then further turns.
     """
 
     def plan(lengths: Sequence[int], prompts: Sequence[Prompt], num_turns: int) -> Plan:
         settings = sweep(wanted.methods, wanted.models, lengths, with_lenient=not wanted.quick)
-        turns = sum((num_turns + (s.method == "auto")) * (MODEL_COST if s.models else 1.0) for s in settings)
+        models = set(wanted.models)
+        turns = sum(
+            (num_turns + chooses_itself(config)) * (MODEL_COST if models & set(config.drafters) else 1.0)
+            for config in settings
+        )
         turns += MODEL_COST * len(wanted.models)  # to learn how good they are
         seconds = turns * sum(plain_s[prompt.key] for prompt in prompts)
         return Plan(tuple(settings), tuple(prompts), num_turns, wanted.num_tokens, seconds)
@@ -106,7 +109,7 @@ def tune(
     announce(plan.words())
     costs = measuring.calibrations()
     measuring.warm_up(plan.settings, plan.prompts)
-    answers = measuring.run(
+    runs = measuring.run(
         plan.settings,
         plan.prompts,
         num_turns=plan.num_turns,
@@ -114,9 +117,9 @@ def tune(
         deadline=started + wanted.seconds,
         least=min(FEWEST_PROMPTS, len(plan.prompts)),
     )
-    answered = {answer.prompt for answer in answers}
-    prompts = [prompt for prompt in plan.prompts if prompt.key in answered]
-    result = Result(plan.settings, prompts, answers)
+    completed = {run.prompt for run in runs}
+    prompts = [prompt for prompt in plan.prompts if prompt.key in completed]
+    result = Result(plan.settings, prompts, runs)
     seconds = time.perf_counter() - started
     report = {
         "model": {"name": llm.name},
@@ -124,15 +127,15 @@ def tune(
         "threads": llm.num_threads,
         "plan": {
             "num_prompts": len(prompts),
-            "num_turns": 1 + max(answer.turn for answer in answers),
+            "num_turns": 1 + max(run.turn for run in runs),
             "max_tokens": plan.max_tokens,
             "expected_s": round(plan.seconds, 1),
-            "memory": "none: texts of earlier requests are not drafted from, and nothing of them stays cached",
+            "memory": "none: earlier texts are not drafted from, and nothing of them stays cached",
         },
         "seconds": round(seconds, 1),
         **to_json(result, costs),
         "prompts": [asdict(prompt) for prompt in prompts],
-        "answers": [as_json(answer) for answer in answers],
+        "completions": [as_json(run) for run in runs],
     }
     profile = measuring.profile(costs, measuring.learned(result.best_auto), result.recommended)
     return report, profile

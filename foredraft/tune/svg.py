@@ -98,9 +98,9 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _colour(ratio: float) -> str:
     """From red (half as fast) over white to green (twice as fast)."""
-    share = max(-1.0, min(1.0, 2 * (ratio - 1) if ratio < 1 else ratio - 1))
-    pale = round(255 - 110 * abs(share))
-    return f"rgb({pale},{(pale + 765) // 4},{pale})" if share >= 0 else f"rgb(255,{pale},{pale})"
+    depth = max(-1.0, min(1.0, 2 * (ratio - 1) if ratio < 1 else ratio - 1))
+    pale = round(255 - 110 * abs(depth))
+    return f"rgb({pale},{(pale + 765) // 4},{pale})" if depth >= 0 else f"rgb(255,{pale},{pale})"
 
 
 def _middle(x: float, y: float, text: str) -> str:

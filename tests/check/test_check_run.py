@@ -74,8 +74,8 @@ def test_traces_go_to_a_folder(llm: LLM, tmp_path: Path) -> None:
     report = run(llm, plan_of(*cells), traces=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["001-lookup.jsonl", "002-suffix-tree.jsonl"]
     first, second = (Trace.read(path) for path in sorted(tmp_path.iterdir()))
-    assert [len(trace.requests) for trace in (first, second)] == [4, 2]
-    rounds = [len(request.rounds) for request in first.requests.values()]
+    assert [len(trace.sequences) for trace in (first, second)] == [4, 2]
+    rounds = [len(sequence.rounds) for sequence in first.sequences.values()]
     assert sum(rounds) == report.cells[0].num_rounds + report.cells[1].num_rounds
 
 

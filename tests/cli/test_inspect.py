@@ -36,8 +36,8 @@ def test_a_pipe_gets_the_rounds_without_colours_and_the_files_are_written(
     assert re.search(r"^ +0 +\d+  lookup 4 +\d  .*> \".*\" [\d.]+ % +[\d.]+$", text, re.MULTILINE)
 
     trace = Trace.read(tmp_path / "trace.jsonl")
-    [request] = trace.requests.values()
-    assert sum(len(record.emitted) for record in request.rounds) == 12
+    [sequence] = trace.sequences.values()
+    assert sum(len(record.emitted) for record in sequence.rounds) == 12
     assert "<!doctype html>" in (tmp_path / "page.html").read_text()
     again = real("inspect", "--from", "trace.jsonl", "--html", "again.html", "-q")
     assert (again.returncode, again.stdout, again.stderr) == (0, result.stdout, b"")

@@ -197,9 +197,9 @@ def test_a_chat_whose_context_fills_up_goes_on(real: Run, smollm2_path: Path) ->
 def test_a_trace_is_written(generate: Run, tmp_path: Path) -> None:
     completion = _object(generate, "--max-tokens", "24", "--draft", "lookup", "--trace", "t.jsonl", PROMPT)
     trace = Trace.read(tmp_path / "t.jsonl")
-    [request] = trace.requests.values()
-    assert [token for record in request.rounds for token in record.emitted] == completion["token_ids"]
-    assert len(request.rounds) == completion["speculation"]["num_rounds"]
+    [sequence] = trace.sequences.values()
+    assert [token for record in sequence.rounds for token in record.emitted] == completion["token_ids"]
+    assert len(sequence.rounds) == completion["speculation"]["num_rounds"]
 
 
 def test_a_trace_that_cannot_be_written_is_refused(generate: Run) -> None:

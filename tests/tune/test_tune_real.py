@@ -13,7 +13,7 @@ from foredraft.errors import OptionError
 from foredraft.planner import Profile, ProfileError, Recommended
 from foredraft.prompts import Prompt
 from foredraft.sampling import SamplingParams
-from foredraft.trace import RequestStart, Trace
+from foredraft.trace import SequenceStart, Trace
 from foredraft.tune.measure import Measuring
 from foredraft.tune.prompts import BUILT_IN
 from foredraft.tune.replay import Replay, read
@@ -96,7 +96,7 @@ def test_nothing_profits_from_an_earlier_answer(measuring: Measuring, llm: LLM, 
     engine = measuring.engine(setting)
     starts: list[int] = []
     traced = llm.with_drafts(
-        "none", trace=lambda r: starts.append(r.num_cached_tokens) if isinstance(r, RequestStart) else None
+        "none", trace=lambda r: starts.append(r.num_cached_tokens) if isinstance(r, SequenceStart) else None
     )
     for _ in range(2):
         measuring.answer(traced, Setting(method=PLAIN), prompt, turn=0)

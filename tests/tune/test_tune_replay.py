@@ -60,7 +60,7 @@ def recorded() -> Trace:
     traced(RecordingDrafter(drafters()), WIDTH, trace)
     assert trace.header is not None
     lines = [to_json(trace.header)]
-    for request in trace.requests.values():
+    for request in trace.sequences.values():
         assert request.start is not None
         assert request.end is not None
         lines += [to_json(record) for record in (request.start, *request.rounds, request.end)]
@@ -74,7 +74,7 @@ RECORDED = read(recorded())
 
 
 def measured_length(trace: Trace) -> float:
-    rounds = [record for request in trace.requests.values() for record in request.rounds]
+    rounds = [record for request in trace.sequences.values() for record in request.rounds]
     return sum(len(record.emitted) for record in rounds) / len(rounds)
 
 
@@ -180,7 +180,7 @@ def test_a_trace_without_requests_is_refused() -> None:
 def test_a_trace_that_does_not_fit_together_is_refused() -> None:
     """Kind: a recording that lost a line, or was changed, is found out by a crash."""
     trace = traced(LookupDrafter(), 4, Trace(), PROMPTS[1:2])
-    [request] = trace.requests.values()
+    [request] = trace.sequences.values()
     del request.rounds[0]
     with pytest.raises(OptionError, match="does not fit"):
         read(trace)
