@@ -1,4 +1,4 @@
-"""Several prompts in the same rounds, with the same answers as one by one.
+"""Several prompts in the same rounds, with the same texts as one by one.
 
 python examples/batch.py [MODEL]
 """

@@ -11,16 +11,17 @@ PROMPT = "Write a short poem about rain. Then write it again, word for word."
 
 
 def main(target: str = "smollm2-135m", draft: str = "lookup") -> None:
-    plain, fast = LLM(target, draft="none"), LLM(target, draft=draft)
+    fast = LLM(target, draft=draft)
+    plain = fast.with_drafts("none")
     messages = [{"role": "user", "content": PROMPT}]
     for temperature, seed in [(0.0, 0), (0.8, 1), (0.8, 2)]:
         params = SamplingParams(max_tokens=48, temperature=temperature, seed=seed)
-        expected, answer = plain.chat(messages, params), fast.chat(messages, params)
+        expected, drafted = plain.chat(messages, params), fast.chat(messages, params)
         print(
             f"temperature {temperature}, seed {seed}: {expected.timings.tokens_per_s:.0f} tokens/s plain, "
-            f"{answer.timings.tokens_per_s:.0f} with {draft} "
-            f"(mean acceptance length {answer.speculation.mean_acceptance_length:.2f}), "
-            f"{'same tokens' if answer.token_ids == expected.token_ids else 'OTHER TOKENS'}"
+            f"{drafted.timings.tokens_per_s:.0f} with {draft} "
+            f"(mean acceptance length {drafted.speculation.mean_acceptance_length:.2f}), "
+            f"{'same tokens' if drafted.token_ids == expected.token_ids else 'OTHER TOKENS'}"
         )
 
 

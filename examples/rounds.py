@@ -12,7 +12,7 @@ TEXT = "1. The cat sat on the mat. 2. The dog sat on the mat. 3. The cow sat on 
 
 
 def show(record: Record) -> None:
-    """Print a round: its first drafted tokens, how many were kept, and the target's own token behind them."""
+    """Print a round: its drafted tokens, how many were accepted, and the target's own token after them."""
     if isinstance(record, RoundRecord):
         drafted = "".join(record.texts[1:]) or "(nothing)"
         chosen = f", then {record.choice.text!r} ({record.choice.probability:.0%})" if record.choice else ""
@@ -22,5 +22,5 @@ def show(record: Record) -> None:
 model = sys.argv[1] if len(sys.argv) > 1 else "smollm2-135m"
 draft = sys.argv[2] if len(sys.argv) > 2 else "suffix"
 llm = LLM(model, draft=draft, num_draft_tokens=4, trace=show)
-[answer] = llm.generate(TEXT, SamplingParams(max_tokens=16))
-print(answer.text)
+[completion] = llm.generate(TEXT, SamplingParams(max_tokens=16))
+print(completion.text)
