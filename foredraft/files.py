@@ -1,10 +1,37 @@
-"""Files of results: whole or not there."""
+"""Files of users: how their names and their text are read; files of results, which are whole or not there."""
 
 import os
 import tempfile
 from pathlib import Path
 
 from foredraft.errors import UserError
+
+BYTE_ORDER_MARK = "\ufeff"
+"""What some editors put in front of UTF-8 text. It is not part of the text."""
+
+
+def user_path(name: str | os.PathLike[str]) -> Path:
+    """The path that a user named: ~ and ~user at its start are folders, where there are such."""
+    path = Path(name)
+    try:
+        return path.expanduser()
+    except RuntimeError:  # no such user
+        return path
+
+
+def text_of(content: bytes) -> str:
+    """The text that UTF-8 bytes hold, without a byte order mark. Raises UnicodeDecodeError, offsets as in `content`."""
+    return without_mark(content.decode("utf-8"))
+
+
+def without_mark(text: str) -> str:
+    """The text without a byte order mark in front."""
+    return text.removeprefix(BYTE_ORDER_MARK)
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file without a byte order mark, line ends as they are. Raises OSError, UnicodeDecodeError."""
+    return text_of(path.read_bytes())
 
 
 def check_writable(path: Path, option: str = "--output") -> None:

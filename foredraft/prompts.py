@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foredraft.errors import OptionError
+from foredraft.files import read_text, user_path
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def spaced(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
 
 def _of_file(path: Path) -> list[Prompt]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = read_text(user_path(path)).split("\n")
     except OSError as error:
         raise OptionError(f"cannot read the prompts {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

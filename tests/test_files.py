@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foredraft.errors import UserError
-from foredraft.files import check_writable, write_whole
+from foredraft.files import check_writable, read_text, text_of, user_path, write_whole
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -81,3 +81,23 @@ def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     check_writable(tmp_path / ("x" * 300))
     with pytest.raises(UserError, match="cannot write"):
         write_whole(tmp_path / ("x" * 300), "text")
+
+
+def test_the_text_of_a_file_has_no_byte_order_mark(tmp_path: Path) -> None:
+    """Kind: a UTF-8 byte order mark is taken for text."""
+    path = tmp_path / "file"
+    path.write_bytes(b"\xef\xbb\xbfa\r\n\xef\xbb\xbf")
+    assert read_text(path) == "a\r\n\ufeff"
+    assert text_of(b"") == ""
+    with pytest.raises(UnicodeDecodeError) as refused:
+        text_of(b"\xef\xbb\xbfa\xff")
+    assert refused.value.start == 4
+
+
+def test_paths_as_users_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: ~ in a path that no shell has seen is the name of a folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_path("~/a/b") == tmp_path / "a" / "b"
+    assert user_path("~") == tmp_path
+    assert user_path(Path("a/~")) == Path("a/~")
+    assert user_path("~no-such-user/a") == Path("~no-such-user/a")

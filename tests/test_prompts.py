@@ -27,6 +27,20 @@ def test_prompts_from_files(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("name", "line"), [("p.txt", b"one"), ("p.jsonl", b'{"prompt": "one"}')])
+def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path: Path, name: str, line: bytes) -> None:
+    """Kind: a UTF-8 byte order mark in front of prompts is text, or makes the first line unreadable."""
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + line + b"\r\n")
+    assert read_prompts(tmp_path / name) == [Prompt("prompts/1", "prompts", "one")]
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: ~ in a path that no shell has seen is the name of a folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "p.txt").write_text("one\n")
+    assert [prompt.text for prompt in read_prompts(Path("~/p.txt"))] == ["one"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [

@@ -82,7 +82,7 @@ def test_the_targets_token_is_that_of_the_seed_and_position() -> None:
     for params in (
         SamplingParams(seed=5),
         SamplingParams(seed=5, temperature=1.0),
-        SamplingParams(seed=-1, temperature=0.7, top_k=5, top_p=0.9, min_p=0.05),
+        SamplingParams(seed=-2, temperature=0.7, top_k=5, top_p=0.9, min_p=0.05),
     ):
         for position in (3, 4, 1000):
             for sample_index, num_path in ((0, 0), (2, 1)):

@@ -216,10 +216,11 @@ def _converse(conversation: Conversation) -> None:
             import readline  # noqa: F401  (input() edits lines with it)
         note("/help lists the commands, /exit or Ctrl-D leaves")
     # Bytes that are not UTF-8 come as surrogates, so that they can be named in the complaint.
-    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+    encoding = "utf-8" if interactive else "utf-8-sig"  # which leaves out a byte order mark
+    sys.stdin.reconfigure(encoding=encoding, errors="surrogateescape")  # type: ignore[union-attr]
     while True:
         try:
-            line = input("> " if interactive else "")
+            line = input("> ") if interactive else _piped_line()
             if not _handle(conversation, line, interactive=interactive):
                 return
         except EOFError:
@@ -230,6 +231,14 @@ def _converse(conversation: Conversation) -> None:
             if not interactive:
                 raise
             note("\n(/exit or Ctrl-D leaves)")
+
+
+def _piped_line() -> str:
+    """A line of standard input. Not by `input`, which writes to standard output as well, in vain where it is full."""
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.removesuffix("\n")
 
 
 def _handle(conversation: Conversation, line: str, *, interactive: bool) -> bool:

@@ -5,16 +5,17 @@ import sys
 from pathlib import Path
 
 from foredraft.errors import OptionError
+from foredraft.files import text_of, user_path, without_mark
 
 
 def decoded(source: str, content: bytes) -> str:
-    """Return the text that `content` is in UTF-8.
+    """Return the text that `content` is in UTF-8, without a byte order mark.
 
     Raises:
         OptionError: it is not UTF-8; the line names the source, the byte and its offset (from 0).
     """
     try:
-        return content.decode("utf-8")
+        return text_of(content)
     except UnicodeDecodeError as error:
         raise OptionError(
             f"{source} is not valid UTF-8: byte 0x{content[error.start]:02x} at offset {error.start}; "
@@ -48,7 +49,7 @@ def read_prompt(argument: str | None, file: Path | None, *, raw: bool) -> str:
     elif argument is None or argument == "-":
         text = _without_line_ending(_read_stdin(), raw=raw)
     else:
-        text = checked_argument("PROMPT", argument)
+        text = without_mark(checked_argument("PROMPT", argument))  # which "$(cat FILE)" brings along
     if not (text if raw else text.strip()):
         raise OptionError("the prompt is empty; give some text to answer or continue")
     return text
@@ -60,7 +61,7 @@ def _without_line_ending(text: str, *, raw: bool) -> str:
 
 def _read_file(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return user_path(file).read_bytes()
     except OSError as error:
         raise OptionError(f"cannot read the prompt file {file}: {error.strerror}") from error
 

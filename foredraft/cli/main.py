@@ -4,6 +4,7 @@ Exit codes: 0 done; 2 the user's input is at fault, with one line on stderr that
 1 a fault of ours; 130 stopped by Ctrl-C; 141 the reader of our output went away.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -23,6 +24,8 @@ from foredraft.cli.inspect import inspect
 from foredraft.cli.pull import pull
 from foredraft.cli.tune import tune
 from foredraft.errors import UserError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 app = typer.Typer(
     name="foredraft",
@@ -76,14 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:
-        # Nobody reads any more; keep the interpreter from complaining about it while it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # nobody reads any more
+        _drop_stdout()
         return 141
     except Exception as error:
-        usage = _usage_line(error)
-        if usage is not None:
-            _complain(usage)
+        line = _usage_line(error) or _full_line(error)
+        if line is not None:
+            _complain(line)
             return 2
         if os.environ.get("FOREDRAFT_DEBUG", "0") not in ("", "0"):
             traceback.print_exc()
@@ -114,6 +116,22 @@ def _usage_line(error: Exception) -> str | None:
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "foredraft")
     return f"{message}; see `{command} --help`"
+
+
+def _full_line(error: Exception) -> str | None:
+    """Return the line for a standard output that cannot be written, None for any other error.
+
+    Only what is written outside of `console.write` comes here, such as the help; errors about files name them.
+    """
+    if not isinstance(error, OSError) or error.filename is not None or error.errno not in _FULL:
+        return None
+    _drop_stdout()
+    return f"cannot write the output: {error.strerror}"
+
+
+def _drop_stdout() -> None:
+    """Keep the interpreter from complaining about standard output while it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(message: str) -> None:

@@ -7,13 +7,13 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foredraft.cli.inputs import checked_argument, decoded
 from foredraft.errors import OptionError
+from foredraft.files import user_path, without_mark
 
 if TYPE_CHECKING:
     from foredraft.sampling import SamplingParams
@@ -109,8 +109,8 @@ NONE_GIVEN = SamplingFlags()
 def _text(option: str, argument: str | None) -> str | None:
     """The text itself, or that of the file behind an @."""
     if argument is None or not argument.startswith("@"):
-        return argument if argument is None else checked_argument(option, argument)
-    file = Path(argument[1:])
+        return argument if argument is None else without_mark(checked_argument(option, argument))
+    file = user_path(argument[1:])
     try:
         return decoded(f"{option} file {file}", file.read_bytes())
     except OSError as error:

@@ -5,6 +5,7 @@ import os
 from foredraft.errors import OptionError
 from foredraft.kernels.operations import Kernels
 from foredraft.kernels.reference import ReferenceKernels
+from foredraft.machine import processor_quota
 
 try:
     from foredraft.kernels.native import NativeKernels
@@ -32,24 +33,10 @@ def choose_kernels(name: str = "native", *, threads: int | None = None) -> Kerne
 
 
 def available_cores() -> int:
-    """Processors this process may use: its affinity, cut by a control group's quota where there is one."""
+    """Processors this process may use: its affinity, cut by the quotas of its control groups. At least 1.
+
+    Of a part of a processor nothing is used: a thread that has to wait for its turn makes all others wait.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _quota_cores(cores)))
-
-
-def _quota_cores(cores: int) -> int:
-    """Whole processors that the control group's quota (cgroup v2, then v1) allows."""
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-    except (OSError, ValueError):
-        try:
-            with open("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", encoding="ascii") as file:
-                quota = file.read().strip()
-            with open("/sys/fs/cgroup/cpu/cpu.cfs_period_us", encoding="ascii") as file:
-                period = file.read().strip()
-        except OSError:
-            return cores
-    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
-        return cores  # "max", or -1: no limit
-    return -(-int(quota) // int(period))
+    quota = processor_quota()
+    return max(1, cores if quota is None else min(cores, int(quota)))

@@ -16,6 +16,7 @@ import numpy as np
 from foredraft.errors import ModelFileError, UnsupportedModelError
 from foredraft.kernels.formats import BLOCK, num_bytes
 from foredraft.models.mapping import map_file, shown
+from foredraft.models.mistaken import beginning
 from foredraft.models.tensor_info import TensorInfo
 
 _TYPE_NAMES = dict(
@@ -271,6 +272,8 @@ def _read_header(cursor: _Cursor) -> tuple[int, int]:
     """Check magic and version; return the numbers of tensors and of metadata keys."""
     magic = cursor.buffer[:4]
     if magic != b"GGUF":
+        if known := beginning(magic):
+            raise cursor.fail(f"is not a GGUF file but {known}")
         raise cursor.fail("is not a GGUF file (it does not start with 'GGUF'); fetch it again or check its name")
     cursor.position = 4
     version = cursor.u32("the header")

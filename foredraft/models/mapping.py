@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import ModelFileError
+from foredraft.models.mistaken import refuse_pointer
 
 
 def map_file(path: Path) -> tuple[mmap.mmap, NDArray[np.uint8]]:
     """The file as a read-only map, for parsing, and as a read-only uint8 view of all its bytes.
 
-    Raises ModelFileError when the file is missing, unreadable, empty or not a regular file.
+    Raises ModelFileError when the file is missing, unreadable, empty, not a regular file, or stands for one
+    that git-lfs has not fetched.
     """
     try:
         if path.is_dir():
@@ -28,6 +30,7 @@ def map_file(path: Path) -> tuple[mmap.mmap, NDArray[np.uint8]]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelFileError(f"{path}: cannot be read ({reason})") from None
+    refuse_pointer(path, mapped[:64])
     return mapped, np.frombuffer(mapped, dtype=np.uint8)
 
 

@@ -15,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foredraft.errors import ModelFileError, UnsupportedModelError
+from foredraft.files import BYTE_ORDER_MARK
 from foredraft.models.mapping import map_file, shown
+from foredraft.models.mistaken import refuse_pointers, without_config, without_weights
 from foredraft.models.tensor_info import TensorInfo
 
 CONFIG = "config.json"
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_SIDE_FILES = ("*.json", "*.jinja", "tokenizer.model")
 
 # F64 and the whole numbers occur beside the weights; a tensor that is needed must be in a format of
 # formats.BLOCK.
@@ -31,6 +34,7 @@ _DTYPE_BYTES = {
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
 
+_BYTE_ORDER_MARK = BYTE_ORDER_MARK.encode()
 _MAX_HEADER = 1 << 26
 _MAX_JSON = 1 << 26
 _MAX_SHARDS = 10_000
@@ -52,7 +56,8 @@ class SafetensorsFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not (self.path / CONFIG).exists():
-            raise ModelFileError(f"{self.path}: {_what_lacks_config(self.path)}")
+            raise without_config(self.path)
+        refuse_pointers(file for pattern in _SIDE_FILES for file in sorted(self.path.glob(pattern)))
         self.config = read_json(self.path / CONFIG)
         self.tensors: dict[str, TensorInfo] = {}
         if (self.path / WHOLE).exists():
@@ -60,7 +65,7 @@ class SafetensorsFolder:
         elif (self.path / INDEX).exists():
             self._read_shards()
         else:
-            raise self._no_weights()
+            raise without_weights(self.path)
 
     def _read_shards(self) -> None:
         index = self.path / INDEX
@@ -85,20 +90,6 @@ class SafetensorsFolder:
             if tensor_name not in self.tensors:
                 raise ModelFileError(f"{self.path / name}: tensor {shown(tensor_name)} of {INDEX} is missing")
 
-    def _no_weights(self) -> ModelFileError | UnsupportedModelError:
-        others = sorted(self.path.glob("*.bin")) + sorted(self.path.glob("*.pt"))
-        if others:
-            return UnsupportedModelError(
-                f"{self.path}: its weights are in {others[0].name}; only safetensors can be read, convert the model"
-            )
-        return ModelFileError(f"{self.path}: has neither {WHOLE} nor {INDEX}; fetch the model again")
-
-
-def _what_lacks_config(path: Path) -> str:
-    for file in sorted(path.glob("*.gguf")):
-        return f"is a folder without {CONFIG}; name the file in it, such as {file.name}"
-    return f"{CONFIG} is missing, so this is not a model folder; give a folder with {CONFIG} and {WHOLE}"
-
 
 def _is_file_name(name: object) -> bool:
     return isinstance(name, str) and name == Path(name).name and name.endswith(".safetensors") and "\0" not in name
@@ -109,7 +100,7 @@ def read_json(path: Path) -> dict[str, object]:
     mapped, data = map_file(path)
     if data.size > _MAX_JSON:
         raise ModelFileError(f"{path}: is too large for a JSON file ({data.size} bytes)")
-    return _parse_json(mapped[:], path, "the file")
+    return _parse_json(mapped[:].removeprefix(_BYTE_ORDER_MARK), path, "the file")
 
 
 def _parse_json(text: bytes, path: Path, what: str) -> dict[str, object]:

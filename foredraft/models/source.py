@@ -9,12 +9,14 @@ from typing import Literal
 import numpy as np
 
 from foredraft.errors import ModelFileError, UnsupportedModelError
+from foredraft.files import user_path
 from foredraft.kernels.formats import BLOCK
 from foredraft.models.config import ModelConfig
 from foredraft.models.folder_config import config_from_folder
 from foredraft.models.gguf_config import config_from_gguf
 from foredraft.models.gguf_file import GGUFFile
 from foredraft.models.mapping import shown
+from foredraft.models.mistaken import gguf_mistake
 from foredraft.models.names import folder_name, text_model_name
 from foredraft.models.safetensors_files import SafetensorsFolder
 from foredraft.models.tensor_info import TensorInfo
@@ -49,7 +51,7 @@ def open_model(path: str | Path) -> ModelSource:
     Raises ModelFileError when it is missing, damaged or inconsistent, UnsupportedModelError when it is sound
     but foredraft cannot run it.
     """
-    path = Path(path)
+    path = user_path(path)
     try:
         if path.is_dir():
             return _open_folder(path)
@@ -62,6 +64,8 @@ def open_model(path: str | Path) -> ModelSource:
 
 def _open_gguf(path: Path) -> ModelSource:
     file = GGUFFile(path)
+    if mistake := gguf_mistake(file.metadata, file.tensors, path):
+        raise mistake
     config = config_from_gguf(file.metadata, file.tensors, path)
     tensors = {name: _needed(name, shape, file.tensors, path) for name, shape in config.tensor_shapes().items()}
     unused = tuple(name for name in file.tensors if name not in tensors and name != "rope_freqs.weight")

@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Iterable, Mapping
 
 from foredraft.errors import OptionError
+from foredraft.files import without_mark
 
 Biases = dict[int, float]
 
@@ -102,7 +103,7 @@ def json_schema(option: str, value: object) -> str:
     """A JSON schema as text; a mapping is written as JSON. Whether it means anything is not known here."""
     rule = "a JSON schema, as an object or as JSON text"
     try:
-        schema = json.loads(value) if isinstance(value, str) else value
+        schema = json.loads(without_mark(value)) if isinstance(value, str) else value
         text = json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise wrong(option, rule, value) from None

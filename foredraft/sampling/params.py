@@ -12,6 +12,8 @@ MAX_CHOICES = 128
 MAX_LOGPROBS = 20
 DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 _NUM_SEED_BITS = 64
+_RANDOM = -1
+"""The seed that stands for none, as in llama.cpp and vLLM. Other negative numbers are seeds there as here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,8 @@ class SamplingParams:
     docs/sampling.md says how they work together. Names and meanings are those of vLLM, of llama.cpp for DRY.
 
     Length and end
-        max_tokens: most tokens to produce; None: until the context is full.
+        max_tokens: most tokens to produce, 0: none, where only the prompt is of interest; None: until the context is
+        full.
         min_tokens: before this many tokens neither an end token nor a stop string ends the text.
         stop: the text ends before the first of these strings; one string may be given as it is.
         stop_token_ids: the text ends at the first of these tokens, besides the model's own end tokens.
@@ -35,7 +38,7 @@ class SamplingParams:
         top_k: sample among the `top_k` most likely tokens; 0 (or -1): among all.
         top_p: sample among the fewest most likely tokens whose probabilities sum to at least `top_p`; 1: among all.
         min_p: sample among the tokens at least `min_p` times as likely as the most likely one; 0: among all.
-        seed: any 64-bit integer, signed or unsigned; -1 is a seed like any other. None: see `with_seed`.
+        seed: any 64-bit integer, signed or unsigned, but -1, which means None as it does elsewhere: see `with_seed`.
 
     Changes of logits, which also count at temperature 0
         repetition_penalty: logits of tokens in prompt or output are divided by it where positive, multiplied where
@@ -60,6 +63,8 @@ class SamplingParams:
     Help for drafting
         prediction: what the text will mostly look like, such as a file to be edited; the drafter of that name copies
         from it. The text does not depend on it.
+
+    stop, stop_token_ids, logit_bias and bad_words may be None for none.
 
     Raises OptionError with one line that names the option as the command line spells it.
     """
@@ -163,14 +168,19 @@ CONSTRAINTS = ("json_schema", "json_object", "regex", "grammar")
 """The options that give the text a form."""
 
 
+def _or(value: object, none: object) -> object:
+    """The value, or what None stands for."""
+    return none if value is None else value
+
+
 def _lengths(params: SamplingParams) -> dict[str, object]:
-    rule = "an integer of at least 1"
+    rule = "an integer of at least 0"
     max_tokens = params.max_tokens
     return {
-        "max_tokens": None if max_tokens is None else checks.integer("--max-tokens", rule, max_tokens, least=1),
-        "min_tokens": checks.integer("--min-tokens", "an integer of at least 0", params.min_tokens, least=0),
-        "stop": checks.texts("--stop", params.stop),
-        "stop_token_ids": checks.token_ids("--stop-token-ids", params.stop_token_ids),
+        "max_tokens": None if max_tokens is None else checks.integer("--max-tokens", rule, max_tokens, least=0),
+        "min_tokens": checks.integer("--min-tokens", rule, params.min_tokens, least=0),
+        "stop": checks.texts("--stop", _or(params.stop, ())),
+        "stop_token_ids": checks.token_ids("--stop-token-ids", _or(params.stop_token_ids, ())),
         "include_stop_str_in_output": checks.flag("--include-stop", params.include_stop_str_in_output),
         "ignore_eos": checks.flag("--ignore-eos", params.ignore_eos),
     }
@@ -182,13 +192,15 @@ def _choice(params: SamplingParams) -> dict[str, object]:
     limit = 1 << (_NUM_SEED_BITS - 1)
     rule = "an integer of at most 64 bits"
     seed = params.seed
+    if seed is not None:
+        seed = checks.integer("--seed", rule, seed, least=-limit, most=2 * limit - 1)
     return {
         "temperature": checks.number("--temperature", "a finite number of at least 0", params.temperature, least=0),
         "typical_p": checks.number("--typical-p", share, params.typical_p, above=0, most=1),
         "top_k": max(top_k, 0),
         "top_p": checks.number("--top-p", share, params.top_p, above=0, most=1),
         "min_p": checks.number("--min-p", "between 0 and 1", params.min_p, least=0, most=1),
-        "seed": None if seed is None else checks.integer("--seed", rule, seed, least=-limit, most=2 * limit - 1),
+        "seed": None if seed == _RANDOM else seed,
     }
 
 
@@ -207,8 +219,8 @@ def _changes(params: SamplingParams) -> dict[str, object]:
         ),
         "dry_sequence_breakers": checks.texts("--dry-sequence-breakers", params.dry_sequence_breakers),
         "dry_range": checks.integer("--dry-range", "an integer of at least 0, or -1 (all)", params.dry_range, least=-1),
-        "logit_bias": checks.logit_bias("--logit-bias", params.logit_bias),
-        "bad_words": checks.texts("--bad-words", params.bad_words),
+        "logit_bias": checks.logit_bias("--logit-bias", _or(params.logit_bias, {})),
+        "bad_words": checks.texts("--bad-words", _or(params.bad_words, ())),
     }
 
 

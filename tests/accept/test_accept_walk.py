@@ -112,7 +112,7 @@ PROMPT = (3, 1, 4)
 GREEDY = SamplingParams()
 SAMPLED = [
     SamplingParams(temperature=1.0, seed=5),
-    SamplingParams(temperature=0.7, top_k=6, seed=-1),
+    SamplingParams(temperature=0.7, top_k=6, seed=-2),
     SamplingParams(temperature=1.5, top_p=0.9, min_p=0.02, seed=2**64 - 1),
 ]
 

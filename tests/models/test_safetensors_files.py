@@ -119,7 +119,7 @@ def refused(path: Path, kind: type[UserError] = ModelFileError) -> str:
 
 
 def test_folders_that_are_no_models(tmp_path: Path) -> None:
-    assert "config.json is missing" in refused(tmp_path)
+    assert "is an empty folder" in refused(tmp_path)
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     assert "name the file in it, such as m.gguf" in refused(tmp_path)
 

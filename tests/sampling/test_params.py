@@ -28,11 +28,10 @@ TEXTS = "must be a text, or a list of texts, none of them empty, got "
 BIASES = "--logit-bias must be a mapping from token ids to numbers from -100 to 100, got "
 NAN, INF = float("nan"), float("inf")
 REFUSED = [
-    ("max_tokens", 0, "--max-tokens must be an integer of at least 1, got 0"),
-    ("max_tokens", -1, "--max-tokens must be an integer of at least 1, got -1"),
-    ("max_tokens", 5.0, "--max-tokens must be an integer of at least 1, got 5.0"),
-    ("max_tokens", "5", "--max-tokens must be an integer of at least 1, got '5'"),
-    ("max_tokens", True, "--max-tokens must be an integer of at least 1, got True"),
+    ("max_tokens", -1, "--max-tokens must be an integer of at least 0, got -1"),
+    ("max_tokens", 5.0, "--max-tokens must be an integer of at least 0, got 5.0"),
+    ("max_tokens", "5", "--max-tokens must be an integer of at least 0, got '5'"),
+    ("max_tokens", True, "--max-tokens must be an integer of at least 0, got True"),
     ("temperature", -0.1, "--temperature must be a finite number of at least 0, got -0.1"),
     ("temperature", NAN, "--temperature must be a finite number of at least 0, got nan"),
     ("temperature", INF, "--temperature must be a finite number of at least 0, got inf"),
@@ -59,7 +58,6 @@ REFUSED = [
     ("stop", "", "--stop must be a text, or a list of texts, none of them empty, got ''"),
     ("stop", ("a", ""), "--stop must be a text, or a list of texts, none of them empty, got ''"),
     ("stop", ("a", 3), "--stop must be a text, or a list of texts, none of them empty, got 3"),
-    ("stop", None, "--stop must be a text, or a list of texts, none of them empty, got None"),
     ("stop", b"ab", "--stop must be a text, or a list of texts, none of them empty, got 97"),
     ("stop_token_ids", 7, TOKEN_IDS + "7"),
     ("stop_token_ids", "7", TOKEN_IDS + "'7'"),
@@ -129,6 +127,7 @@ def test_a_refusal_stays_on_one_short_line_whatever_the_value():
 ACCEPTED = [
     ("max_tokens", None, None),
     ("max_tokens", 1, 1),
+    ("max_tokens", 0, 0),
     ("temperature", 0, 0.0),
     ("temperature", 1e-30, 1e-30),
     ("temperature", np.float32(0.5), 0.5),
@@ -140,9 +139,16 @@ ACCEPTED = [
     ("min_p", 0, 0.0),
     ("min_p", 1, 1.0),
     ("seed", 0, 0),
-    ("seed", -1, -1),
+    ("seed", -1, None),
+    ("seed", -2, -2),
+    ("seed", 2**32 - 1, 2**32 - 1),
     ("seed", 2**64 - 1, 2**64 - 1),
     ("seed", -(2**63), -(2**63)),
+    ("stop", None, ()),
+    ("stop_token_ids", None, ()),
+    ("logit_bias", None, {}),
+    ("bad_words", None, ()),
+    ("json_schema", '\ufeff{"type": "null"}', '{"type": "null"}'),
     ("stop", "END", ("END",)),
     ("stop", ["a", "b"], ("a", "b")),
     ("stop_token_ids", [0, np.int32(5)], (0, 5)),
@@ -208,6 +214,13 @@ def test_minus_zero_is_greedy_and_prints_as_zero():
     params = SamplingParams(temperature=-0.0, min_p=-0.0)
     assert params.greedy
     assert str(params.temperature) == str(params.min_p) == "0.0"
+
+
+def test_the_seed_minus_one_stands_for_none():
+    """Kind: what means a random seed elsewhere is a fixed one here, so that all answers are the same."""
+    params = SamplingParams(seed=np.int64(-1), temperature=1.0)
+    assert params.seed is None
+    assert len({params.with_seed().seed for _ in range(20)}) == 20
 
 
 def test_a_given_seed_is_kept_and_a_missing_one_is_drawn_anew_each_time():

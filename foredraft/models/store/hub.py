@@ -6,7 +6,6 @@ make up the model, and what to tell the user when they cannot be had.
 
 import contextlib
 import errno
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from huggingface_hub.utils.tqdm import (
 )
 
 from foredraft.errors import DownloadError, ModelFileError, UserError
+from foredraft.models.safetensors_files import read_json
 from foredraft.models.store.cache import Progress, ProgressCallback
 
 PREFERRED_QUANTISATION = "Q4_K_M"
@@ -97,6 +97,10 @@ def choose_files(repo: str, files: Sequence[str], wanted: str | None) -> Choice:
         return Choice(folder_files=folder_files)
     if ggufs:
         raise ModelFileError(f"{repo} holds several GGUF files; choose one as {repo}:FILE: {_listed(ggufs)}")
+    if "adapter_config.json" in files:
+        raise ModelFileError(
+            f"{repo} holds a LoRA adapter, not a model; merge it into its base model first and give the result"
+        )
     raise ModelFileError(
         f"{repo} holds no model foredraft can load: no .gguf file, no config.json with .safetensors files"
     )
@@ -182,8 +186,8 @@ def _from_cache(repo: str, wanted: str | None, snapshot: Path) -> Path:
         return snapshot / choice.gguf
     for file in choice.folder_files:
         if file.endswith(".safetensors.index.json"):
-            shards = set(json.loads((snapshot / file).read_text("utf-8"))["weight_map"].values())
-            missing = sorted(shards - set(files))
+            shards = read_json(snapshot / file).get("weight_map")
+            missing = sorted({str(shard) for shard in shards.values()} - set(files)) if isinstance(shards, dict) else []
             if missing:
                 raise DownloadError(
                     f"the hub cannot be reached, and the copy of {repo} in its cache "
