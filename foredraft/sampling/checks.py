@@ -100,14 +100,14 @@ def logit_bias(option: str, value: object) -> Biases:
 
 
 def json_schema(option: str, value: object) -> str:
-    """A JSON schema as text; a mapping is written as JSON. Whether it means anything is not known here."""
+    """A JSON schema as text; a mapping, or true or false, becomes JSON. Whether it means anything is not known."""
     rule = "a JSON schema, as an object or as JSON text"
     try:
         schema = json.loads(without_mark(value)) if isinstance(value, str) else value
         text = json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise wrong(option, rule, value) from None
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, Mapping | bool):
         raise wrong(option, rule, value)
     return text
 

@@ -52,7 +52,7 @@ class SamplingParams:
         bad_words: texts that the output must not contain as tokens.
 
     Form of the text: at most one of
-        json_schema (JSON text or a mapping), json_object (any JSON object), regex, grammar (Lark or GBNF).
+        json_schema (JSON text, a mapping, true or false), json_object (any JSON object), regex, grammar (Lark, GBNF).
 
     Several answers, and what is told of them
         n: how many answers. best_of: how many are produced, of which the n with the largest log-probability are kept.
@@ -87,7 +87,7 @@ class SamplingParams:
     dry_range: int = -1
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     bad_words: tuple[str, ...] = ()
-    json_schema: str | Mapping[str, Any] | None = None
+    json_schema: str | Mapping[str, Any] | bool | None = None
     json_object: bool = False
     regex: str | None = None
     grammar: str | None = None

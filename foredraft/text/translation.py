@@ -89,6 +89,45 @@ class ContinuingEncoder:
         return found
 
 
+class ExactEncoder:
+    """Encodes bytes into tokens that spell exactly these, whatever the vocabulary puts before or makes of a text.
+
+    tokens: what each id stands for. without: ids that no text is spelled with.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, tokens: Sequence[bytes], *, without: Sequence[int]) -> None:
+        self._continuing = ContinuingEncoder(tokenizer)
+        self._tokens = tokens
+        self._without = frozenset(without)
+
+    def encode(self, data: bytes) -> list[int]:
+        """Token ids: the tokenizer's own where they spell `data`, else the longest tokens, one after the other.
+
+        They spell only the beginning where the vocabulary has nothing for the byte behind it.
+        """
+        ids = self._continuing.encode(data)
+        if b"".join(self._tokens[token] for token in ids) == data:
+            return ids
+        ids, place = [], 0
+        while place < len(data):
+            ends = range(min(len(data), place + self._longest), place, -1)
+            end = next((end for end in ends if data[place:end] in self._ids), None)
+            if end is None:
+                break
+            ids.append(self._ids[data[place:end]])
+            place = end
+        return ids
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        real = ((piece, token) for token, piece in enumerate(self._tokens) if piece and token not in self._without)
+        return dict(real)  # of equal ones the last: words come behind the bytes
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._ids), default=0)
+
+
 def _leading_text(data: bytes) -> tuple[str, int]:
     """The characters at the beginning of `data`, and how many bytes they are."""
     try:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from foredraft.errors import OptionError
 from foredraft.sampling import SamplingParams
 from foredraft.sequence import Status
 from foredraft.testing import DistDrafter, OracleDrafter, ScriptedDrafter, TableModel, WrongDrafter
+from foredraft.text.vocabulary import TokenKind, Vocabulary
 
 V = 275
 TOKENIZER = tiny_tokenizer()
@@ -188,6 +190,24 @@ def test_bans_and_a_form_that_leave_nothing_fail_alone() -> None:
     assert isinstance(bad.sequence.error, OptionError)
     assert "leave no token to choose" in str(bad.sequence.error)
     assert decoder.cache.pool.num_used == 0
+
+
+def test_a_form_that_the_vocabulary_cannot_spell_fails_alone() -> None:
+    """Kind: a text goes on without its form where no token can follow, and ends as if it were complete."""
+    vocabulary = TOKENIZER.vocabulary
+    kinds = bytearray(vocabulary.kinds)
+    [mark] = TOKENIZER.encode("#", add_special=False)
+    kinds[mark] = TokenKind.UNUSED
+    lacking = replace(TOKENIZER, vocabulary=Vocabulary(vocabulary.tokens, bytes(kinds), vocabulary.style))
+    decoder, _ = table_decoder(MODEL)
+    engine = make_engine(decoder, FirstDrafter(with_grammar([LookupDrafter()])), tokenizer=lacking)
+    bad = submit(engine, PROMPT, SamplingParams(max_tokens=9, regex="a#b"))
+    sound = submit(engine, PROMPT, SamplingParams(max_tokens=9, regex="aaa"))
+    while not engine.advance(sound):
+        pass
+    assert sound.completion(methods=["x"], load_s=0.0).text == "aaa"
+    with pytest.raises(OptionError, match=r"^--regex cannot be followed any further: no token of the model.*$"):
+        engine.advance(bad)
 
 
 def test_a_vocabulary_without_an_end_token() -> None:

@@ -81,3 +81,31 @@ def tiny_spm(**more: Any) -> dict[str, Any]:
         "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * len(words),
         **{f"tokenizer.ggml.{key}": value for key, value in more.items()},
     }
+
+
+def byte_folder(folder: Path, **changes: Any) -> Path:
+    """Write a folder whose vocabulary has single bytes and a few words. changes: fields of tokenizer.json."""
+    words = ["\u0120a", "ab", "caf", "\u0120\u0120"]
+    vocab = {text: i for i, text in enumerate([*byte_alphabet(), *words])}
+    merges = [["\u0120", "a"], ["a", "b"], ["c", "a"], ["ca", "f"], ["\u0120", "\u0120"]]
+    vocab["ca"] = len(vocab)
+    state = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_added(len(vocab), "<|endoftext|>"), _added(len(vocab) + 1, "<|im_end|>")],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+        **changes,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(state), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}), encoding="utf-8")
+    return folder
+
+
+def _added(token_id: int, text: str, *, special: bool = True) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": token_id, "content": text, "special": special, **flags}

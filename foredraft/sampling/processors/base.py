@@ -93,9 +93,12 @@ class Processors:
     def apply(self, logits_V: Row, tokens: Sequence[int], path: Sequence[int], token_ids: TokenIds | None) -> Row:
         """What the options make of the logits after `tokens` and `path`; the row itself stays as it is.
 
-        token_ids: which token each logit belongs to; None: the i-th logit is token i's.
+        token_ids: which token each logit belongs to; None: the i-th logit is token i's. Raises OptionError where the
+        text cannot go on in its form.
         """
         self.follow(tokens, path)
+        if self._grammar is not None:
+            self._grammar.check(len(path))
         if token_ids is None:
             row = np.array(logits_V, dtype=np.float32)
         else:

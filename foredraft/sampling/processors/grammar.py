@@ -15,6 +15,7 @@ import numpy.typing as npt
 from foredraft.errors import OptionError
 from foredraft.sampling.params import SamplingParams
 from foredraft.sampling.processors.base import Row
+from foredraft.sampling.processors.notation import exact_schema, one_line, plain_characters, reason_of
 
 if TYPE_CHECKING:
     from foredraft.text import Tokenizer
@@ -28,18 +29,21 @@ _NUM_KEPT = 16
 class Grammar:
     """The form of one request's text, and how far the text has come in it.
 
-    matcher: an LLMatcher of its own. option: what the user gave, for error messages.
+    begin: an LLMatcher at the beginning of the text, which is never moved. option: what the user gave, for error
+    messages.
     """
 
-    def __init__(self, matcher: Any, option: str) -> None:
-        self._matcher = matcher
+    def __init__(self, begin: Any, option: str) -> None:
+        self._begin = begin
+        self._matcher = begin.deep_copy()
         self._option = option
+        self._followed: list[int] = []
         self._num_lost = 0  # tokens pushed since, and including, one that the grammar does not allow
 
     @property
     def complete(self) -> bool:
-        """Whether no more can follow."""
-        return not self._num_lost and bool(self._matcher.is_stopped())
+        """Whether no more can follow. A parser that has given up is not at an end: `apply` says so."""
+        return not self._num_lost and bool(self._matcher.is_stopped()) and not self._matcher.is_error()
 
     def forced(self) -> list[int]:
         """Tokens that spell what has to follow; the target may spell it with others."""
@@ -51,31 +55,52 @@ class Grammar:
         """See `LogitProcessor`."""
         if self._num_lost or not self._matcher.try_consume_tokens([token]):
             self._num_lost += 1
+        else:
+            self._followed.append(token)
 
     def pop(self, token: int) -> None:
         """See `LogitProcessor`."""
         if self._num_lost:
             self._num_lost -= 1
         else:
-            self._matcher.rollback(1)
+            self._followed.pop()
+            if not self._matcher.is_error():
+                self._matcher.rollback(1)
+        if not self._num_lost and self._matcher.is_error():  # it gave up in a draft, and does not go back from there
+            self._matcher = self._begin.deep_copy()
+            self._matcher.try_consume_tokens(self._followed)
+
+    def check(self, num_drafted: int) -> None:
+        """Raise OptionError where the text, but for its last `num_drafted` tokens, has left its form.
+
+        Such a text was chosen under the grammar, so the grammar and the vocabulary do not fit together. Where only a
+        draft has left it there is nothing to say: none of what follows is emitted.
+        """
+        if self._num_lost > num_drafted:
+            self._refuse()
+            raise OptionError(f"{self._option} cannot be followed any further: a token of the text is none of its own")
 
     def apply(self, logits_V: Row) -> None:
-        """See `LogitProcessor`. After a complete text, or one that is none, all tokens are alike: none is emitted."""
-        if self._num_lost or self._matcher.is_stopped():
-            self._check()
+        """See `LogitProcessor`. After a complete text, or a draft that is none, all tokens are alike: none is emitted.
+
+        Raises OptionError where the parser has given up, or no token of the vocabulary goes on.
+        """
+        if self._num_lost:
+            return
+        self._refuse()
+        if self._matcher.is_stopped():
             return
         allowed = self._allowed(len(logits_V))
-        self._check()
+        self._refuse()
         logits_V[~allowed] = -np.inf
 
     def _allowed(self, vocab_size: int) -> npt.NDArray[np.bool_]:
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         return np.unpackbits(bits, count=vocab_size, bitorder="little").astype(np.bool_)
 
-    def _check(self) -> None:
+    def _refuse(self) -> None:
         if self._matcher.is_error():
-            reason = " ".join(str(self._matcher.get_error()).split())
-            raise OptionError(f"{self._option} cannot be followed any further: {reason}")
+            raise OptionError(f"{self._option} cannot be followed any further: {reason_of(self._matcher)}")
 
 
 class GrammarCompiler:
@@ -103,7 +128,7 @@ class GrammarCompiler:
                 if len(self._kept) > _NUM_KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(source)
-            return Grammar(self._kept[source].deep_copy(), option)
+            return Grammar(self._kept[source], option)
 
     def _matcher(self, option: str, source: str) -> Any:
         llguidance = importlib.import_module("llguidance")
@@ -111,8 +136,7 @@ class GrammarCompiler:
             self._vocabulary = _vocabulary(llguidance, self._tokenizer, self._vocab_size)
         matcher = llguidance.LLMatcher(self._vocabulary, source, log_level=0)
         if matcher.is_error():
-            reason = " ".join(str(matcher.get_error()).split())
-            raise OptionError(f"{option} cannot be used: {reason}")
+            raise OptionError(f"{option} cannot be used: {reason_of(matcher)}")
         return matcher
 
 
@@ -135,19 +159,16 @@ def _option(params: SamplingParams) -> str:
 def _source(llguidance: Any, params: SamplingParams) -> tuple[str, str]:
     """The option, and the grammar in llguidance's own notation."""
     option, matcher = _option(params), llguidance.LLMatcher
-    if params.json_schema is not None:
-        try:
-            return option, matcher.grammar_from_json_schema(params.json_schema, defaults=JSON_STYLE)
-        except ValueError as error:  # nested deeper than it reads
-            raise OptionError(f"{option} cannot be used: {' '.join(str(error).split())}") from None
-    if params.json_object:
-        return option, matcher.grammar_from_json_schema('{"type": "object"}', defaults=JSON_STYLE)
-    if params.regex is not None:
-        return option, matcher.grammar_from_regex(params.regex)
     try:
-        return option, llguidance.grammar_from("gbnf", params.grammar)  # leaves Lark as it is
-    except ValueError as error:
-        raise OptionError(f"--grammar cannot be used: {' '.join(str(error).split())}") from None
+        if params.json_schema is not None:
+            return option, matcher.grammar_from_json_schema(exact_schema(str(params.json_schema)), defaults=JSON_STYLE)
+        if params.json_object:
+            return option, matcher.grammar_from_json_schema('{"type": "object"}', defaults=JSON_STYLE)
+        if params.regex is not None:
+            return option, matcher.grammar_from_regex(params.regex)
+        return option, llguidance.grammar_from("gbnf", plain_characters(params.grammar or ""))  # leaves Lark as it is
+    except (ValueError, RecursionError) as error:  # not of this notation, or nested deeper than it reads
+        raise OptionError(f"{option} cannot be used: {one_line(str(error))}") from None
 
 
 def _vocabulary(llguidance: Any, tokenizer: "Tokenizer", vocab_size: int) -> Any:
@@ -167,13 +188,14 @@ class _Vocabulary:
     """What llguidance asks of a tokenizer."""
 
     def __init__(self, tokenizer: "Tokenizer", tokens: list[bytes], special_ids: list[int], end_id: int) -> None:
-        self._tokenizer = tokenizer
+        from foredraft.text.translation import ExactEncoder
+
+        self._encoder = ExactEncoder(tokenizer, tokens, without=special_ids)
         self.tokens = tokens
         self.special_token_ids = special_ids
         self.eos_token_id = end_id
         self.bos_token_id = tokenizer.bos_id
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Token ids of a text."""
-        text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-        return self._tokenizer.encode(text, add_special=False)
+        """Token ids that spell a text byte for byte: the first of them may become the only token allowed."""
+        return self._encoder.encode(text.encode() if isinstance(text, str) else text)
