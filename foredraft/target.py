@@ -1,14 +1,16 @@
 """The target: one forward pass over draft trees and prompt chunks together, and its own token after a node."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from foredraft.cache import BlockTable
-from foredraft.errors import ForedraftError, OptionError
+from foredraft.errors import ForedraftError, ModelFileError, OptionError, UserError
 from foredraft.kernels.operations import Floats
 from foredraft.models.cached_decoder import CachedDecoder, Entry, ForwardResult
+from foredraft.models.finite import not_finite_error
 from foredraft.sampling import SamplingParams, SequenceView, choose, filtered_probs, processed
 from foredraft.sampling.noise import FloatArray
 from foredraft.tree import DraftTree
@@ -73,10 +75,21 @@ class ModelTarget:
     def tokens(self, logits_V: Floats, sequence: SequenceView, path: Sequence[int]) -> list[int]:
         """See `Target`."""
         as_it_is = sequence.params.greedy and sequence.processors is None
-        chosen = choose(self.decoder.kernels, logits_V, sequence, path, count=NUM_LIKELIEST if as_it_is else 1)
+        try:
+            chosen = choose(self.decoder.kernels, logits_V, sequence, path, count=NUM_LIKELIEST if as_it_is else 1)
+        except UserError:
+            raise
+        except ForedraftError as error:  # a logit is no number
+            raise self._error_of_the_file or error from None
         if not chosen:
             raise OptionError(_NO_TOKEN)
         return chosen
+
+    @cached_property
+    def _error_of_the_file(self) -> ModelFileError | None:
+        """Why logits are no numbers, where the reason lies in the weights. Looked for when it has happened."""
+        source = self.decoder.source
+        return None if source is None else not_finite_error(source)
 
     def probs(
         self, logits_V: Floats, sequence: SequenceView, path: Sequence[int], params: SamplingParams

@@ -183,5 +183,5 @@ def test_the_picture_of_a_round_is_the_same_everywhere() -> None:
 
 def _picture(text: str) -> list[str]:
     lines = textwrap.dedent(text).splitlines()
-    start = next(i for i, line in enumerate(lines) if "planner  ----" in line)
-    return lines[start - 1 : start + 3]
+    start = next(i for i, line in enumerate(lines) if "planner.plan  ----" in line)
+    return lines[start - 1 : start + 4]
