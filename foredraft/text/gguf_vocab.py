@@ -9,9 +9,11 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import models
 
 from foredraft.errors import ModelFileError, UnsupportedModelError
+from foredraft.text.chat import Templates
 from foredraft.text.pretokenize import adds_bos_by_default, pre_tokenizer, takes_whole_words
-from foredraft.text.special import SpecialSplitter, find_ends
+from foredraft.text.special import SpecialSplitter, find_ends, is_structural
 from foredraft.text.spm import SpmEncoder
+from foredraft.text.template import literals_of
 from foredraft.text.tokenizer import Tokenizer
 from foredraft.text.vocabulary import TokenKind, Vocabulary, ids_of_kinds
 
@@ -34,14 +36,11 @@ class PieceEncoder:
 
     def encode(self, text: str, *, parse_special: bool) -> list[int]:
         """Return the ids of a whole text."""
-        return self._join(self.splitter.split(text, control=parse_special))
+        return self._join(self.splitter.split(text, self.splitter.of_sort(control=parse_special)))
 
-    def encode_pieces(self, pieces: Iterable[int | str]) -> list[int]:
-        """Return the ids of a text whose control tokens are already cut out."""
-        parts: list[int | str] = []
-        for piece in pieces:
-            parts += [piece] if isinstance(piece, int) else self.splitter.split(piece, control=False)
-        return self._join(parts)
+    def encode_traced(self, text: str, origins: bytes) -> list[int]:
+        """Return the ids of a conversation, where each character has an origin."""
+        return self._join(self.splitter.split(text, self.splitter.by_origin(origins)))
 
     def _join(self, pieces: Iterable[int | str]) -> list[int]:
         ids: list[int] = []
@@ -88,29 +87,40 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
         token_id = default if token_id is None or not 0 <= token_id < len(tokens) else token_id
         return token_id if token_id is not None and token_id < len(tokens) else None
 
-    eos_id = special("eos", 2 if is_spm else 11)
+    # The defaults are those of llama.cpp, where they are control tokens; a byte-level vocabulary has none.
+    eos_id, bos_id = (
+        special("eos", _control(kinds, 2) if is_spm else None),
+        special("bos", _control(kinds, 1) if is_spm else None),
+    )
     stated = (eos_id, special("eot"), special("eom"))
     fill_in = (special("fim_pad"), special("fim_rep"), special("fim_sep"))
     declared = bytes(kinds)
     eos_ids = find_ends(ids, kinds, stated=[i for i in stated if i is not None], fill_in=fill_in)
-    vocabulary = Vocabulary(tokens, bytes(kinds), "sentencepiece" if is_spm else "byte_level")
-    encode_piece = (
-        _spm_encoder(metadata, ids, declared, unknown_id=special("unknown", 0))
-        if is_spm
-        else _bpe_encoder(metadata, ids, declared, pre)
+    templates = _templates(
+        metadata, {"bos_token": bos_id, "eos_token": eos_id, "pad_token": special("padding")}, tokens
     )
+    splitter = _splitter(tokens, kinds, literals_of(templates.default or ""))
+    # What is structural is only ever matched whole, never put together from pieces of ordinary text.
+    apart = {*splitter.structural, *(tokens[i] for i in ids_of_kinds(declared, TokenKind.CONTROL, TokenKind.UNKNOWN))}
+    if is_spm:
+        encode_piece = _spm_encoder(metadata, ids, declared, apart, unknown_id=special("unknown", 0))
+    else:
+        encode_piece = _bpe_encoder(metadata, ids, apart, pre)
     prefix = _flag(metadata, "add_space_prefix", default=is_spm)
     return Tokenizer(
-        vocabulary=vocabulary,
-        encoder=PieceEncoder(_splitter(tokens, kinds), encode_piece, prefix),
-        bos_id=special("bos", 1 if is_spm else 11),
+        vocabulary=Vocabulary(tokens, bytes(kinds), "sentencepiece" if is_spm else "byte_level"),
+        encoder=PieceEncoder(splitter, encode_piece, prefix),
+        bos_id=bos_id,
         eos_id=eos_id,
         eos_ids=eos_ids,
         add_bos=_flag(metadata, "add_bos_token", default=is_spm or adds_bos_by_default(pre)),
-        add_eos=_flag(metadata, "add_eos_token", default=False),
         space_prefix=prefix,
-        chat_template=_chat_template(metadata),
+        templates=templates,
     )
+
+
+def _control(kinds: bytes | bytearray, token_id: int) -> int | None:
+    return token_id if token_id < len(kinds) and kinds[token_id] == TokenKind.CONTROL else None
 
 
 def _get(metadata: Mapping[str, object], name: str, kind: type[T]) -> T | None:
@@ -153,23 +163,24 @@ def _read_tokens(metadata: Mapping[str, object]) -> tuple[list[str], bytearray]:
     return tokens, known
 
 
-def _splitter(tokens: Sequence[str], kinds: bytes | bytearray) -> SpecialSplitter:
+def _splitter(tokens: Sequence[str], kinds: bytes | bytearray, literals: str) -> SpecialSplitter:
+    user_defined = {tokens[i]: i for i in ids_of_kinds(kinds, TokenKind.USER_DEFINED)}
     return SpecialSplitter(
         {tokens[i]: i for i in ids_of_kinds(kinds, TokenKind.CONTROL, TokenKind.UNKNOWN)},
-        {tokens[i]: i for i in ids_of_kinds(kinds, TokenKind.USER_DEFINED)},
+        user_defined,
+        [text for text in user_defined if is_structural(text, literals)],
     )
 
 
 def _bpe_encoder(
-    metadata: Mapping[str, object], ids: dict[str, int], kinds: bytes, pre: str
+    metadata: Mapping[str, object], ids: dict[str, int], apart: set[str], pre: str
 ) -> Callable[[str], list[int]]:
     merges = _list(metadata, "merges", (str,), 0)
     if merges is None:
         raise ModelFileError(f"the model file has no merges ({_KEY}merges is missing)")
     pairs = _pairs(merges)
     split = pre_tokenizer(pre)
-    # Control tokens are only ever matched whole, never put together from pieces of ordinary text.
-    mergeable = _without(ids, kinds, TokenKind.CONTROL, TokenKind.UNKNOWN)
+    mergeable = _without(ids, apart)
     try:
         bpe = models.BPE(mergeable, pairs, ignore_merges=takes_whole_words(pre))
     except Exception:
@@ -197,17 +208,15 @@ def _pairs(merges: list[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _without(ids: dict[str, int], kinds: bytes, *excluded: TokenKind) -> dict[str, int]:
-    # Ids stand in order, so the texts to drop are found by position.
+def _without(ids: dict[str, int], excluded: Iterable[str]) -> dict[str, int]:
     kept = ids.copy()
-    texts = list(ids)
-    for token_id in ids_of_kinds(kinds, *excluded):
-        del kept[texts[token_id]]
+    for text in excluded:
+        kept.pop(text, None)
     return kept
 
 
 def _spm_encoder(
-    metadata: Mapping[str, object], ids: dict[str, int], kinds: bytes, *, unknown_id: int | None
+    metadata: Mapping[str, object], ids: dict[str, int], kinds: bytes, apart: set[str], *, unknown_id: int | None
 ) -> Callable[[str], list[int]]:
     scores = _list(metadata, "scores", (float, int), len(kinds))
     if scores is None:
@@ -215,13 +224,22 @@ def _spm_encoder(
     if any(map(math.isnan, scores)):
         raise ModelFileError(f"{_KEY}scores holds an entry that is not a number; the file is damaged")
     byte_ids = [ids.get(f"<0x{byte:02X}>", ids.get(chr(byte)) if byte < 128 else None) for byte in range(256)]
-    # Only ordinary pieces take part in merging: text that spells a control or byte token stays text.
-    mergeable = _without(ids, kinds, TokenKind.CONTROL, TokenKind.UNKNOWN, TokenKind.BYTE)
+    # Text that spells a byte token stays text as well.
+    texts = list(ids)
+    mergeable = _without(ids, [*apart, *(texts[i] for i in ids_of_kinds(kinds, TokenKind.BYTE))])
     return SpmEncoder(mergeable, scores, byte_ids, unknown_id).encode
 
 
-def _chat_template(metadata: Mapping[str, object]) -> str | None:
-    value = metadata.get("tokenizer.chat_template")
-    if value is not None and not isinstance(value, str):
-        raise ModelFileError(f"tokenizer.chat_template must be of type str, not {type(value).__name__}")
-    return value or None
+def _templates(metadata: Mapping[str, object], named_ids: Mapping[str, int | None], tokens: Sequence[str]) -> Templates:
+    """The chat templates, also those for special uses (`tokenizer.chat_template.NAME`)."""
+    key = "tokenizer.chat_template"
+    found: dict[str, str] = {}
+    for name, value in metadata.items():
+        if (name == key or name.startswith(key + ".")) and value is not None:
+            if not isinstance(value, str):
+                raise ModelFileError(f"{name} must be of type str, not {type(value).__name__}")
+            if value:
+                found[name.removeprefix(key).removeprefix(".")] = value
+    variables = {name: tokens[i] for name, i in named_ids.items() if i is not None}
+    default = found.pop("", None) or found.get("default")
+    return Templates(default, found, variables)

@@ -1,54 +1,101 @@
 """Special tokens in a text: where they are, and which of them end a generation."""
 
-from collections.abc import Iterable, Mapping, MutableSequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableSequence
 
+from foredraft.text.traced import SAID, WRITTEN
 from foredraft.text.vocabulary import TokenKind
+
+Accept = Callable[[str, int], bool]
 
 _GROUP = 3  # characters by which special tokens are grouped, so that a text is searched for few of them
 
 
 class SpecialSplitter:
-    """Cuts special tokens out of a text, longest first, each from left to right (the order of llama.cpp).
+    """Finds special tokens in a text, and cuts them out: longest first, each from left to right, as llama.cpp does.
 
-    `control` and `user_defined` map texts to ids. User-defined tokens are cut out of every text, control
-    tokens only on request.
+    `control` and `user_defined` map texts to ids, `structural` are those of the latter that tell the parts of a
+    conversation apart (see `is_structural`).
     """
 
-    def __init__(self, control: Mapping[str, int], user_defined: Mapping[str, int]) -> None:
+    def __init__(
+        self, control: Mapping[str, int], user_defined: Mapping[str, int], structural: Collection[str] = ()
+    ) -> None:
         self.control = {text: i for text, i in control.items() if text}
-        self._ids = {text: i for text, i in user_defined.items() if text} | self.control
+        self.structural = frozenset(structural)
+        self.ids = {text: i for text, i in user_defined.items() if text} | self.control
         self._groups: dict[str, list[str]] = {}
-        for text in self._ids:
+        for text in self.ids:
             self._groups.setdefault(text[:_GROUP], []).append(text)
 
-    def found_in(self, text: str, *, control: bool, user_defined: bool) -> list[str]:
-        """Return the special tokens of the wanted sorts that occur in a text, longest first."""
-        found = [
-            special
-            for head, group in self._groups.items()
-            if head in text
-            for special in group
-            if (control if special in self.control else user_defined) and special in text
-        ]
+    def found_in(self, text: str) -> list[str]:
+        """Return the special tokens that occur in a text, longest first."""
+        groups = (group for head, group in self._groups.items() if head in text)
+        found = [special for group in groups for special in group if special in text]
         return sorted(found, key=lambda special: (-len(special.encode()), special))
 
-    def split(self, text: str, *, control: bool, user_defined: bool = True) -> list[int | str]:
-        """Return the text as token ids and the non-empty pieces of ordinary text between them."""
-        pieces: list[int | str] = [text] if text else []
-        for special in self.found_in(text, control=control, user_defined=user_defined):
-            token_id = self._ids[special]
-            cut: list[int | str] = []
+    def split(self, text: str, accept: Accept) -> list[int | str]:
+        """Return the text as token ids and the non-empty pieces of ordinary text between them.
+
+        accept: whether a special token counts where it stands, at the place given.
+        """
+        pieces: list[int | tuple[int, int]] = [(0, len(text))]
+        for special in self.found_in(text):
+            cut: list[int | tuple[int, int]] = []
             for piece in pieces:
-                if isinstance(piece, int) or special not in piece:
+                if isinstance(piece, int):
                     cut.append(piece)
                     continue
-                for place, part in enumerate(piece.split(special)):
-                    if place:
-                        cut.append(token_id)
-                    if part:
-                        cut.append(part)
+                start, end = piece
+                for place in _places(text, special, start, end, accept):
+                    cut += [(start, place), self.ids[special]]
+                    start = place + len(special)
+                cut.append((start, end))
             pieces = cut
-        return pieces
+        found = (piece if isinstance(piece, int) else text[piece[0] : piece[1]] for piece in pieces)
+        return [piece for piece in found if piece != ""]
+
+    def of_sort(self, *, control: bool) -> Accept:
+        """Accept user-defined tokens, and control tokens if wanted."""
+        return lambda special, _: control or special not in self.control
+
+    def by_origin(self, origins: bytes) -> Accept:
+        """Accept what may be special in a conversation: see `Encoder.encode_traced`."""
+
+        def accept(special: str, place: int) -> bool:
+            there = origins[place : place + len(special)]
+            if special in self.control:
+                return there.count(WRITTEN) == len(there)
+            return special not in self.structural or SAID not in there
+
+        return accept
+
+
+def _places(text: str, special: str, start: int, end: int, accept: Accept) -> Iterator[int]:
+    place = text.find(special, start, end)
+    while place >= 0:
+        taken = accept(special, place)
+        if taken:
+            yield place
+        place = text.find(special, place + (len(special) if taken else 1), end)
+
+
+_BRACKETS = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|<\|.+\|>|<｜.+｜>|\{[^{}\s]+\}", re.DOTALL)
+_MARKUP = re.compile(
+    r"</?(?:a|abbr|b|blockquote|br|caption|cite|code|col|colgroup|dd|del|div|dl|dt|em|figcaption|figure|h[1-6]|hr|i|img"
+    r"|ins|kbd|li|mark|ol|p|pre|q|s|samp|small|span|strike|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|u|ul|var)/?>"
+)
+
+
+def is_structural(text: str, literals: str) -> bool:
+    """Whether a token that is no control token tells the parts of a conversation apart, as `</think>` does.
+
+    That is one in brackets, unless it is HTML of ordinary texts, and any that the chat template writes, unless it is
+    white space. literals: what the template writes.
+    """
+    if _BRACKETS.fullmatch(text):
+        return text in literals or not _MARKUP.fullmatch(text)
+    return bool(text.strip(" \t\r\n\u2581")) and not text.isalnum() and text in literals
 
 
 def _words(text: str) -> tuple[str, ...]:

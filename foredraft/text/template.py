@@ -1,21 +1,26 @@
-"""Chat templates: from a list of messages to the text a model was trained on."""
+"""Chat templates: Jinja programs from a list of messages to the text a model was trained on."""
 
+import functools
 import json
-import secrets
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import jinja2
+import jinja2.compiler
 import jinja2.ext
+import jinja2.filters
+import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 
 from foredraft.errors import UserError
+from foredraft.text.traced import SAID, WRITTEN, Traced, formatted, joined, origins_of
+
+_FOLLOWED = frozenset(("default", "d", "first", "last", "list", "map", "random", "reverse", "string", "trim"))
+"""Filters that return the texts they are given, or what methods of these make of them."""
 
 
 class _Generation(jinja2.ext.Extension):
@@ -27,6 +32,79 @@ class _Generation(jinja2.ext.Extension):
         """Return the body of the block."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _Compiler(jinja2.compiler.CodeGenerator):
+    """Compiles templates whose own texts know that the template wrote them."""
+
+    def _output_const_repr(self, group: Iterable[Any]) -> str:
+        return f"environment.written({''.join(map(str, group))!r})"
+
+    def visit_Const(self, node: jinja2.nodes.Const, frame: jinja2.compiler.Frame) -> None:  # noqa: N802
+        value = node.as_const(frame.eval_ctx)
+        if isinstance(value, str):
+            self.write(f"environment.written({value!r})")
+        else:
+            super().visit_Const(node, frame)
+
+    def visit_TemplateData(self, node: jinja2.nodes.TemplateData, frame: jinja2.compiler.Frame) -> None:  # noqa: N802
+        self.write(f"environment.written({node.data!r})")
+
+    def visit_Concat(self, node: jinja2.nodes.Concat, frame: jinja2.compiler.Frame) -> None:  # noqa: N802
+        self.write("environment.concat(map(str, (")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write(")))")
+
+
+def _concat(parts: Iterable[str]) -> Traced:
+    return joined("", parts)
+
+
+def _written(text: str) -> Traced:
+    return Traced(text, WRITTEN)
+
+
+class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    code_generator_class = _Compiler
+    concat = staticmethod(_concat)
+    written = staticmethod(_written)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """`text.format` within the sandbox, traced."""
+        wrapped = super().wrap_str_format(value)
+        pattern = getattr(value, "__self__", None)
+        if wrapped is None or not isinstance(pattern, Traced) or value.__name__ != "format":
+            return wrapped
+        formatter = jinja2.sandbox.SandboxedFormatter(self)
+        return lambda *args, **kwargs: formatted(formatter, pattern, args, kwargs)
+
+
+def _following(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter whose text is the template's where all that it is made of is."""
+
+    @functools.wraps(function)
+    def follow(*args: Any, **kwargs: Any) -> Any:
+        made = function(*args, **kwargs)
+        if type(made) is not str:
+            return made
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, str)]
+        own = bool(given) and all(set(origins_of(text)) <= {WRITTEN} for text in given)
+        return Traced(made, WRITTEN if own else SAID)
+
+    return follow
+
+
+def _join(values: Iterable[Any], d: str = "", attribute: str | int | None = None) -> Traced:
+    if attribute is not None:
+        values = map(jinja2.filters.make_attrgetter(_environment(), attribute), values)
+    return joined(str(d), map(str, values))
+
+
+def _replace(text: Any, old: str, new: str, count: int | None = None) -> Traced:
+    traced = text if isinstance(text, Traced) else Traced(str(text))
+    return traced.replace(str(old), str(new), -1 if count is None else count)
 
 
 def _tojson(
@@ -48,147 +126,60 @@ def _strftime_now(format: str) -> str:
     return datetime.now().strftime(format)
 
 
-@lru_cache(maxsize=32)
-def _compile(source: str) -> jinja2.Template:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+@lru_cache(maxsize=1)
+def _environment() -> _Environment:
+    environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
-    environment.filters["tojson"] = _tojson
+    for name, function in list(environment.filters.items()):
+        if name not in _FOLLOWED:
+            environment.filters[name] = _following(function)
+    environment.filters |= {"tojson": _tojson, "join": _join, "replace": _replace}
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
-    return environment.from_string(source)
+    return environment
 
 
-def render(source: str | None, context: Mapping[str, object]) -> str:
+@lru_cache(maxsize=32)
+def _compile(source: str) -> jinja2.Template:
+    return _environment().from_string(source)
+
+
+def render(source: str | None, context: Mapping[str, object]) -> Traced:
     """Render a chat template with the conventions of transformers.
 
     Blocks are trimmed (`trim_blocks`, `lstrip_blocks`), `break` and `continue` work, `raise_exception`,
-    `strftime_now` and `tojson` exist, and the template runs in Jinja's immutable sandbox.
+    `strftime_now` and `tojson` exist, and the template runs in Jinja's immutable sandbox. The text knows which of its
+    characters the template wrote itself.
 
     Raises `UserError` if there is no template, or if it is broken or refuses the messages.
     """
     if source is None:
         raise UserError("the model has no chat template; continue the text as it stands instead (--raw)")
     try:
-        return _compile(source).render(context)
+        template = _compile(source)
+        return _concat(template.root_render_func(template.new_context(dict(context))))
     except Exception as error:  # A template is a program of its own: it can fail in any way.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"the model's chat template failed: {reason}") from error
 
 
-_NAMES = frozenset({"role", "type"})  # keys whose values templates compare and never print cut up
+@lru_cache(maxsize=32)
+def variables_of(source: str) -> frozenset[str]:
+    """The names that a template takes from outside; none of one that is broken."""
+    try:
+        return frozenset(jinja2.meta.find_undeclared_variables(_environment().parse(source)))
+    except jinja2.TemplateError:
+        return frozenset()
 
 
-class SpecialMarker:
-    """Breaks special-token text inside messages by an invisible mark, so that it stays ordinary text.
-
-    The mark is one private-use character that occurs nowhere in the messages. It goes behind the first
-    character of every special-token text, where no strip, trim or split of a template can remove it, and into
-    every beginning or end of a string that could complete such a text together with what stands next to it.
-    After rendering, special tokens are looked for in the marked text, which finds those of the template only;
-    the marks are removed from the ordinary text in between just before it is encoded.
-    """
-
-    def __init__(self, specials: Sequence[str], find: Callable[[str], list[str]]) -> None:
-        self._find = find
-        self._specials = specials
-
-    @cached_property
-    def _by_start(self) -> list[str]:
-        return sorted(self._specials)
-
-    @cached_property
-    def _by_end(self) -> list[str]:
-        return sorted(special[::-1] for special in self._specials)
-
-    @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self._specials), default=0)
-
-    def mark(self, value: Any, marks: "Marks", *, edges: bool = True) -> Any:
-        """Return a copy of a message, or of any value inside one, with every string marked."""
-        if isinstance(value, str):
-            marked = self._break_whole(value, marks)
-            return self._break_edges(marked, marks.mark) if edges else marked
-        if isinstance(value, Mapping):
-            return {key: self.mark(inner, marks, edges=edges and key not in _NAMES) for key, inner in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.mark(inner, marks, edges=edges) for inner in value]
-        return value
-
-    def _break_whole(self, text: str, marks: "Marks") -> str:
-        for special in self._find(text):
-            if len(special) == 1:
-                text = text.replace(special, marks.stand_in(special))
-            while special in text:
-                text = text.replace(special, special[0] + marks.mark + special[1:])
-        return text
-
-    def _break_edges(self, text: str, mark: str) -> str:
-        body = text.strip()
-        start = text.index(body)
-        end = start + len(body)
-        places: set[int] = set()
-        for length in range(1, min(self._longest, len(body)) + 1):
-            if _is_proper_prefix(body[-length:], self._by_start):
-                places.add(end - length + 1)
-            if _is_proper_prefix(body[:length][::-1], self._by_end):
-                places.add(start + length - 1)
-        for place in sorted(places, reverse=True):
-            text = text[:place] + mark + text[place:]
-        return text
-
-
-def _is_proper_prefix(text: str, in_order: list[str]) -> bool:
-    place = bisect_left(in_order, text)
-    if place < len(in_order) and in_order[place] == text:
-        place += 1
-    return place < len(in_order) and in_order[place].startswith(text)
-
-
-@dataclass(frozen=True)
-class Marks:
-    """The mark of one rendering, and stand-ins for special tokens of a single character."""
-
-    mark: str
-    spare: Iterator[str]
-    stand_ins: dict[str, str]
-
-    @staticmethod
-    def unused_in(*values: object) -> "Marks":
-        """Choose characters at random that occur nowhere in the given values."""
-        used = set[str]()
-        for value in values:
-            used.update(_characters(value))
-        first, size = 0xF0000, 0xFFFD
-        offset = secrets.randbelow(size)
-        spare = (chr(first + (offset + step) % size) for step in range(size))
-        free = (char for char in spare if char not in used)
-        return Marks(next(free), free, {})
-
-    def stand_in(self, special: str) -> str:
-        """Return a character that stands for a one-character special token in a message."""
-        if special not in self.stand_ins:
-            self.stand_ins[special] = next(self.spare)
-        return self.stand_ins[special]
-
-    def are_in(self, text: str) -> bool:
-        """Whether a text holds a mark."""
-        return self.mark in text or any(char in text for char in self.stand_ins.values())
-
-    def remove_from(self, text: str) -> str:
-        """Return the text as it was meant, without marks."""
-        text = text.replace(self.mark, "")
-        for special, char in self.stand_ins.items():
-            text = text.replace(char, special)
-        return text
-
-
-def _characters(value: object) -> set[str]:
-    if isinstance(value, str):
-        return set(value)
-    if isinstance(value, Mapping):
-        return set().union(*(_characters(key) | _characters(inner) for key, inner in value.items()))
-    if isinstance(value, (list, tuple)):
-        return set().union(*map(_characters, value))
-    return set()
+@lru_cache(maxsize=32)
+def literals_of(source: str) -> str:
+    """All texts that a template writes, one behind the other, with NUL between them; none of one that is broken."""
+    try:
+        tree = _environment().parse(source)
+    except jinja2.TemplateError:
+        return ""
+    texts = [node.data for node in tree.find_all(jinja2.nodes.TemplateData)]
+    texts += [node.value for node in tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str)]
+    return "\0".join(texts)

@@ -1,13 +1,13 @@
 """Tokenizer: text to token ids and back, for every vocabulary foredraft can read."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 from foredraft.errors import UserError
-from foredraft.text import detokenize, template
-from foredraft.text.special import SpecialSplitter
+from foredraft.text import detokenize
+from foredraft.text.chat import Templates, conversation
+from foredraft.text.traced import Traced, origins_of
 from foredraft.text.vocabulary import Vocabulary
 from foredraft.text.vocabulary import first_difference as _first_difference
 
@@ -15,17 +15,15 @@ from foredraft.text.vocabulary import first_difference as _first_difference
 class Encoder(Protocol):
     """What turns text into ids, without bos and eos; one implementation per source of vocabularies."""
 
-    @property
-    def splitter(self) -> SpecialSplitter:
-        """The special tokens of the vocabulary."""
-        ...
-
     def encode(self, text: str, *, parse_special: bool) -> list[int]:
         """Return the ids of a whole text, user-defined tokens matched, control tokens only on request."""
         ...
 
-    def encode_pieces(self, pieces: Iterable[int | str]) -> list[int]:
-        """Return the ids of a text whose control tokens are already cut out."""
+    def encode_traced(self, text: str, origins: bytes) -> list[int]:
+        """Return the ids of a conversation, where each character has an origin (see `traced`).
+
+        Control tokens are found only in what the template wrote, other structural tokens also in answers.
+        """
         ...
 
 
@@ -33,9 +31,9 @@ class Encoder(Protocol):
 class Tokenizer:
     """A model's vocabulary with everything that depends on it.
 
-    `bos_id` and `eos_ids` (every id that ends a generation), `add_bos` and `add_eos` (whether an encoded text
-    starts or ends with them), `space_prefix` (a space is written before the first word) and `chat_template`
-    come from the model's files.
+    `bos_id` and `eos_ids` (every id that ends a generation), `add_bos` (whether an encoded text starts with it),
+    `space_prefix` (a space is written before the first word) and `templates` come from the model's files. An end
+    token is never put behind a text, whatever the files say: what is encoded here is continued.
     """
 
     vocabulary: Vocabulary
@@ -44,9 +42,13 @@ class Tokenizer:
     eos_id: int | None
     eos_ids: frozenset[int]
     add_bos: bool
-    add_eos: bool
     space_prefix: bool
-    chat_template: str | None
+    templates: Templates
+
+    @property
+    def chat_template(self) -> str | None:
+        """The model's chat template, None where it has none."""
+        return self.templates.default
 
     @property
     def vocab_size(self) -> int:
@@ -61,20 +63,24 @@ class Tokenizer:
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Return the ids of a text.
 
-        `add_special` adds the beginning and end tokens that the model wants. With `parse_special=False` the
-        text of a control token, such as `<|im_end|>`, stays ordinary text; user-defined tokens are matched
-        either way.
+        `add_special` adds the beginning token that the model wants, unless the text begins with it. With
+        `parse_special=False` the text of a control token, such as `<|im_end|>`, stays ordinary text; with True it
+        becomes that token. User-defined tokens are matched either way.
 
         Raises `UserError` if the text is not valid Unicode (holds half of a surrogate pair).
         """
         ids = self.encoder.encode(_checked(text), parse_special=parse_special)
-        if not add_special:
-            return ids
-        if self.add_bos and self.bos_id is not None:
-            ids.insert(0, self.bos_id)
-        if self.add_eos and self.eos_id is not None:
-            ids.append(self.eos_id)
-        return ids
+        return self._begun(ids) if add_special else ids
+
+    def _begun(self, ids: list[int]) -> list[int]:
+        return [self.bos_id, *ids] if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id] else ids
+
+    def check_ids(self, ids: Sequence[int]) -> list[int]:
+        """Return token ids that came from outside; raises `UserError` for what is no id of the vocabulary."""
+        for token_id in ids:
+            if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < self.vocab_size:
+                raise UserError(f"{token_id!r} is no token id of the model; they go from 0 to {self.vocab_size - 1}")
+        return list(ids)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True, at_start: bool = True) -> str:
         """Return the text of ids; bytes that form no character become U+FFFD.
@@ -100,64 +106,69 @@ class Tokenizer:
         self,
         messages: Sequence[Mapping[str, object]],
         *,
-        add_generation_prompt: bool = True,
-        **kwargs: object,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> str:
-        """Return the text of a conversation as the model's chat template writes it.
-
-        Further keywords are variables of the template (`tools`, `enable_thinking`, ...).
-        Raises `UserError` if the model has no template or the template fails.
-        """
-        context = self._context(add_generation_prompt=add_generation_prompt)
-        return template.render(self.chat_template, {**context, **kwargs, "messages": list(messages)})
+        """Return the text of a conversation as the chat template writes it; options as in `encode_chat`."""
+        options = (tools, documents, chat_template, chat_template_kwargs)
+        text = self._render(messages, add_generation_prompt, continue_final_message, *options)
+        return str.__getitem__(text, slice(None))  # an ordinary text, nothing of its origins
 
     def encode_chat(
         self,
         messages: Sequence[Mapping[str, object]],
         *,
-        add_generation_prompt: bool = True,
-        **kwargs: object,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> list[int]:
-        """Return the ids of a conversation; text inside messages never becomes a control token.
+        """Return the ids of a conversation.
 
-        The template is rendered with messages in which every special-token text is broken by a mark (see
-        `template.SpecialMarker`); control tokens are then looked for in the marked text, so only those that
-        the template itself wrote are found. Exactly one beginning-of-text token leads if the model wants one,
-        whether the template writes it or not.
+        messages: objects with `role` and `content`, a text or a list of parts `{"type": "text", "text": ...}`; null
+        counts as left out. add_generation_prompt: begin an answer; None: unless the last message is continued.
+        continue_final_message: leave the last message open, for the model to go on with it. tools, documents: for
+        templates that take them. chat_template: in place of the model's, or the name of one of several that it has.
+        chat_template_kwargs: variables of the template, `enable_thinking` say.
 
-        Raises `UserError` as `render_chat` does.
+        The template sees texts as they are. Text inside messages never becomes a control token, and a structural
+        token that is none (`</think>`) only in messages of the assistant, which is where the model wrote it. Exactly
+        one beginning-of-text token leads if the model wants one, whether the template writes it or not.
+
+        Raises `UserError` if there is no template, or it fails, for what is no conversation, and for options that the
+        template would ignore.
         """
-        variables = {**self._context(add_generation_prompt=add_generation_prompt), **kwargs}
+        options = (tools, documents, chat_template, chat_template_kwargs)
+        text = self._render(messages, add_generation_prompt, continue_final_message, *options)
+        return self._begun(self.encoder.encode_traced(_checked(text), origins_of(text)))
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        add_generation_prompt: bool | None,
+        continue_final_message: bool,
+        tools: Sequence[Mapping[str, object]] | None,
+        documents: Sequence[Mapping[str, object]] | None,
+        chat_template: str | None,
+        chat_template_kwargs: Mapping[str, object] | None,
+    ) -> Traced:
         _check_strings(messages)
-        marks = template.Marks.unused_in(messages, variables, self.chat_template)
-        marked = {key: self._marker.mark(value, marks) for key, value in kwargs.items()}
-        marked["messages"] = self._marker.mark(list(messages), marks)
-        text = _checked(template.render(self.chat_template, {**variables, **marked}))
-        if marks.are_in(text):
-            pieces = self.encoder.splitter.split(text, control=True, user_defined=False)
-            plain = (p if isinstance(p, int) else marks.remove_from(p) for p in pieces)
-            ids = self.encoder.encode_pieces([p for p in plain if p != ""])
-        else:
-            ids = self.encoder.encode(text, parse_special=True)
-        if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
-            ids.insert(0, self.bos_id)
-        return ids
-
-    @cached_property
-    def _marker(self) -> template.SpecialMarker:
-        splitter = self.encoder.splitter
-        return template.SpecialMarker(
-            list(splitter.control), lambda text: splitter.found_in(text, control=True, user_defined=False)
-        )
-
-    def _context(self, *, add_generation_prompt: bool) -> dict[str, object]:
-        return {
-            "add_generation_prompt": add_generation_prompt,
-            "bos_token": "" if self.bos_id is None else self.token_text(self.bos_id),
-            "eos_token": "" if self.eos_id is None else self.token_text(self.eos_id),
-            "tools": None,
-            "documents": None,
-        }
+        return conversation(
+            self.templates,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            documents=documents,
+            chat_template=chat_template,
+            chat_template_kwargs=chat_template_kwargs,
+        ).render()
 
 
 def first_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[int, str, str] | None:

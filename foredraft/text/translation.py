@@ -66,7 +66,7 @@ class ContinuingEncoder:
         return ids
 
     def _encode_text(self, text: str, *, at_start: bool) -> list[int]:
-        if at_start or not self._tokenizer.space_prefix:
+        if at_start or not self._writes_space:
             return self._tokenizer.encode(text, add_special=False)
         if text.startswith(" "):
             return self._tokenizer.encode(text[1:], add_special=False)
@@ -75,6 +75,12 @@ class ContinuingEncoder:
         while ids and num_before > 0:
             num_before -= len(self._tokenizer.token_bytes(ids.pop(0)))
         return ids
+
+    @cached_property
+    def _writes_space(self) -> bool:
+        """Whether the encoder puts a space before a text; not every decoder takes it away again."""
+        ids = self._tokenizer.encode("\n", add_special=False)
+        return bool(ids) and self._tokenizer.token_bytes(ids[0]).startswith(b" ")
 
     @cached_property
     def _byte_ids(self) -> dict[int, int]:

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer as RustTokenizer
 
 from foredraft.errors import ModelFileError, UnsupportedModelError
 from foredraft.text import Detokenizer, Tokenizer, first_difference, tokenizer_from_folder
+from foredraft.text.traced import SAID, WRITTEN, Traced, joined, origins_of
 
 
 def _write(folder: Path, rust: RustTokenizer, **files: Any) -> Path:
@@ -125,19 +126,19 @@ def test_sentencepiece_folder(tmp_path: Path, scheme: str) -> None:
     assert innocent == tokenizer.encode("<s>a ab</s>", add_special=False, parse_special=True)
 
 
-def test_pieces_behind_a_special_token_get_no_second_space(tmp_path: Path) -> None:
+def _traced(tokenizer: Tokenizer, *parts: tuple[str, int]) -> list[int]:
+    """The ids of a text whose parts are of the given origins."""
+    text = joined("", [Traced(part, origin) for part, origin in parts])
+    return tokenizer.encoder.encode_traced(text, origins_of(text))
+
+
+def test_text_behind_a_special_token_gets_no_second_space(tmp_path: Path) -> None:
+    """Kind: where some text only looks like a special token, the rest of a conversation gets other spaces."""
     tokenizer = tokenizer_from_folder(_sentencepiece_folder(tmp_path, scheme="first"))
     parsed = tokenizer.encode("</s>ab", parse_special=True, add_special=False)
-    pieces = tokenizer.encoder.encode_pieces([2, "ab"])
-    assert pieces == parsed
-
-
-def test_pieces_leave_the_tokenizer_as_it_was(tmp_path: Path) -> None:
-    """Kind: after a chat, texts are encoded as if they went on."""
-    tokenizer = tokenizer_from_folder(_sentencepiece_folder(tmp_path, scheme="first"))
-    before = tokenizer.encode("ab")
-    tokenizer.encoder.encode_pieces([2, "ab"])
-    assert tokenizer.encode("ab") == before
+    said = _traced(tokenizer, ("</s>ab", WRITTEN), ("<s>", SAID))
+    assert said[: len(parsed)] == parsed
+    assert tokenizer.decode(said[len(parsed) :]) == "<s>"
 
 
 @pytest.mark.parametrize("side", ["lstrip", "rstrip"])
@@ -148,7 +149,10 @@ def test_added_tokens_that_swallow_spaces(tmp_path: Path, side: str) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(state))
     tokenizer = tokenizer_from_folder(folder)
     parsed = tokenizer.encode("a  </s>  b", parse_special=True)
-    assert tokenizer.encoder.encode_pieces([1, "a  ", 2, "  b"]) == parsed
+    assert _traced(tokenizer, ("<s>a  </s>  b", WRITTEN)) == parsed
+    said = _traced(tokenizer, ("<s>a  </s>  b", WRITTEN), ("<s>", SAID))
+    assert said[: len(parsed)] == parsed
+    assert 1 not in said[len(parsed) :]
 
 
 def test_bos_from_the_configuration(tmp_path: Path) -> None:

@@ -40,9 +40,10 @@ def test_gemma_adds_bos_and_no_space() -> None:
     assert {"<eos>", "<end_of_turn>"} <= {tokenizer.token_text(i) for i in tokenizer.eos_ids}
 
 
-def test_end_token_is_added_where_the_file_says_so() -> None:
+def test_no_end_token_stands_behind_a_text_that_is_continued() -> None:
+    """Kind: a file that was made for training puts an end token behind a prompt."""
     tokenizer = tokenizer_from_gguf(tiny_bpe(add_bos_token=True, add_eos_token=True))
-    assert tokenizer.encode("#") == [0, *tokenizer.encode("#", add_special=False), 2]
+    assert tokenizer.encode("#") == [0, *tokenizer.encode("#", add_special=False)]
 
 
 def test_user_defined_tokens_are_matched_always_and_control_tokens_on_request() -> None:
@@ -98,10 +99,20 @@ def test_text_that_spells_a_byte_token_stays_text() -> None:
 def test_what_the_file_does_not_say_is_as_in_llama_cpp() -> None:
     assert tokenizer_from_gguf(tiny_spm()).eos_id == 2
     assert tokenizer_from_gguf(tiny_spm()).bos_id == 1
-    bare = {key: value for key, value in tiny_bpe().items() if not key.endswith("_token_id")}
-    assert (tokenizer_from_gguf(bare).bos_id, tokenizer_from_gguf(bare).eos_id) == (11, 11)
+    assert tokenizer_from_gguf(tiny_spm(token_type=[1] * 271)).eos_id is None  # which llama.cpp takes on trust
     for pre, adds_bos in [("gpt-2", False), ("llama-bpe", True), ("qwen2", False)]:
         assert tokenizer_from_gguf(tiny_bpe(pre=pre)).add_bos == adds_bos
+
+
+def test_a_byte_level_file_without_ids_has_none() -> None:
+    """Kind: token 11, a comma in Llama 3 and Qwen, ends texts and begins prompts of files that name no ids."""
+    bare = {key: value for key, value in tiny_bpe(add_bos_token=True).items() if not key.endswith("_token_id")}
+    bare["tokenizer.chat_template"] = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"
+    tokenizer = tokenizer_from_gguf(bare)
+    assert (tokenizer.bos_id, tokenizer.eos_id) == (None, None)
+    assert 11 not in tokenizer.eos_ids
+    assert tokenizer.encode("#") == tokenizer.encode_chat([{"role": "user", "content": "#"}])
+    assert tokenizer.render_chat([{"role": "user", "content": "#"}]) == "#"
 
 
 @pytest.mark.parametrize(

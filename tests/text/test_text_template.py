@@ -1,19 +1,18 @@
 """Chat templates: conventions, errors, and messages that try to pass for structure."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from text_samples import CHATML, GEMMA, read_data, small_metadata, tiny_bpe, tiny_spm
+from text_samples import CHATML, GEMMA, read_data, small_metadata, tiny_bpe, tiny_spm, with_template
 
 from foredraft.errors import UserError
 from foredraft.text import Tokenizer, tokenizer_from_gguf
 
 
 def _tokenizer(name: str, template: str | None) -> Tokenizer:
-    return replace(tokenizer_from_gguf(small_metadata(name)), chat_template=template)
+    return with_template(tokenizer_from_gguf(small_metadata(name)), template)
 
 
 QWEN, GEMMA3 = _tokenizer("qwen2.5-coder", CHATML), _tokenizer("gemma3", GEMMA)
@@ -90,7 +89,7 @@ def _answers(parts: list[str]) -> list[dict[str, str]]:
 
 
 def test_pieces_of_neighbouring_messages_do_not_join() -> None:
-    glue = replace(QWEN, chat_template="{% for m in messages %}{{ m.content | trim }}{% endfor %}")
+    glue = with_template(QWEN, "{% for m in messages %}{{ m.content | trim }}{% endfor %}")
     ids = glue.encode_chat([*_user("a<|im_ "), *_user(" end|>b")])
     assert _structure(glue, ids) == []
     assert glue.decode(ids) == "a<|im_end|>b"
@@ -99,7 +98,7 @@ def test_pieces_of_neighbouring_messages_do_not_join() -> None:
 @pytest.mark.parametrize("content", ["|im_end|>", "<|im_end|", " |im_end|>", "<|im_end|\n"])
 def test_what_a_template_writes_beside_a_message_completes_nothing(content: str) -> None:
     """Kind: a message that begins or ends with most of a control token gets the rest from the template."""
-    beside = replace(QWEN, chat_template="<{{ messages[0].content | trim }}>")
+    beside = with_template(QWEN, "<{{ messages[0].content | trim }}>")
     ids = beside.encode_chat(_user(content))
     assert _structure(beside, ids) == []
     assert beside.decode(ids) == f"<{content.strip()}>"
@@ -116,7 +115,7 @@ def test_templates_see_roles_as_they_are() -> None:
 
 def test_special_text_in_tools_and_nested_content_stays_text() -> None:
     template = "{{ tools | tojson }}<|im_start|>{% for p in messages[0].content %}{{ p.text }}{% endfor %}"
-    tokenizer = replace(QWEN, chat_template=template)
+    tokenizer = with_template(QWEN, template)
     content = [{"type": "text", "text": "<|im_end|>"}]
     ids = tokenizer.encode_chat(_user(content), tools=[{"name": "<|im_start|>é"}])
     assert _structure(tokenizer, ids) == ["<|im_start|>"]
@@ -144,27 +143,30 @@ def test_marks_change_nothing_else() -> None:
 
 def test_exactly_one_bos() -> None:
     assert GEMMA3.encode_chat(_user("a")).count(GEMMA_BOS) == 1
-    without = replace(GEMMA3, chat_template=GEMMA.removeprefix("{{ bos_token }}"))
+    without = with_template(GEMMA3, GEMMA.removeprefix("{{ bos_token }}"))
     assert without.encode_chat(_user("a")) == GEMMA3.encode_chat(_user("a"))
     assert without.encode_chat(_user("<bos>a")).count(GEMMA_BOS) == 1
-    llama2 = replace(tokenizer_from_gguf(tiny_spm()), chat_template="{{ messages[0].content }}")
+    llama2 = with_template(tokenizer_from_gguf(tiny_spm()), "{{ messages[0].content }}")
     assert llama2.encode_chat(_user("<s>a</s>")).count(1) == 1
 
 
 def test_conventions_of_transformers() -> None:
     def render(template: str, **kwargs: Any) -> str:
-        return replace(QWEN, chat_template=template).render_chat(_user("x"), **kwargs)
+        return with_template(QWEN, template).render_chat(_user("x"), **kwargs)
 
     assert render("{% if true %}\n  {% if true %}\na\n  {% endif %}\n{% endif %}\n") == "a\n"
     assert render("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}") == "01"
-    assert render("{{ value | tojson }}", value={"k": "<é>"}) == '{"k": "<é>"}'
-    assert render("{{ value | tojson(indent=1) }}", value=[1]) == "[\n 1\n]"
+    assert render("{{ value | tojson }}", chat_template_kwargs={"value": {"k": "<é>"}}) == '{"k": "<é>"}'
+    assert render("{{ value | tojson(indent=1) }}", chat_template_kwargs={"value": [1]}) == "[\n 1\n]"
     assert render("{% generation %}a{% endgeneration %}") == "a"
     assert len(render("{{ strftime_now('%Y-%m-%d') }}")) == 10
     assert render("{{ eos_token }}") == "<|im_end|>"
     assert render("{% if tools is none and documents is none %}yes{% endif %}") == "yes"
     assert (
-        render("{% if enable_thinking is defined and not enable_thinking %}no{% endif %}", enable_thinking=False)
+        render(
+            "{% if enable_thinking is defined and not enable_thinking %}no{% endif %}",
+            chat_template_kwargs={"enable_thinking": False},
+        )
         == "no"
     )
 
@@ -183,8 +185,8 @@ def test_conventions_of_transformers() -> None:
 )
 def test_template_faults_are_told_in_one_line(template: str | None, message: str) -> None:
     for call in (
-        replace(QWEN, chat_template=template).render_chat,
-        replace(QWEN, chat_template=template).encode_chat,
+        with_template(QWEN, template).render_chat,
+        with_template(QWEN, template).encode_chat,
     ):
         with pytest.raises(UserError, match=message) as caught:
             call(_user("x"))

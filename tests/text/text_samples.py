@@ -1,10 +1,12 @@
 """Small vocabularies and expected ids for the tests of foredraft.text."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from foredraft.text import Tokenizer
 from foredraft.text.vocabulary import byte_alphabet
 
 DATA = Path(__file__).resolve().parent / "data"
@@ -81,6 +83,11 @@ def tiny_spm(**more: Any) -> dict[str, Any]:
         "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * len(words),
         **{f"tokenizer.ggml.{key}": value for key, value in more.items()},
     }
+
+
+def with_template(tokenizer: Tokenizer, template: str | None, **named: str) -> Tokenizer:
+    """The tokenizer with another chat template, and others by name."""
+    return replace(tokenizer, templates=replace(tokenizer.templates, default=template, named=named))
 
 
 def byte_folder(folder: Path, **changes: Any) -> Path:
