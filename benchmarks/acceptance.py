@@ -1,4 +1,4 @@
-"""How often a draft model's next token is accepted, by rule, on the same contexts: those of the target's own completions."""
+"""How often a draft model's next token is accepted, by rule, at the places of the target's own completions."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,6 @@ from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.prompts import Prompt
 from foredraft.sampling import SamplingParams, draw, filtered_probs
 from foredraft.sampling.noise import FloatArray
-
 
 WIDTHS = (1, 2, 4)
 COLUMNS = {

@@ -1,11 +1,13 @@
 """The figures of the documents: tables made of committed results, between markers that say which.
 
-    <!-- figures: NAME -->
-    ...
-    <!-- end of figures -->
+<!-- figures: NAME -->
+...
+<!-- end of figures -->
 """
 
+import os
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -182,10 +184,8 @@ def source(name: str, result: Result, document: Path) -> str:
         f"{machine['processor']}, {machine['num_cores']} cores, {result['num_threads']} threads",
         f"{machine['time'][:10]}, commit {result['commit']}",
     ]
-    file = FOLDER / f"{name}.json"
-    link = file.relative_to(ROOT).as_posix()
-    depth = len(document.resolve().relative_to(ROOT).parts) - 1
-    return f"{'; '.join(told)}: `{result['command']}` ([{file.name}]({'../' * depth}{link}))"
+    link = Path(os.path.relpath(FOLDER / f"{name}.json", document.parent)).as_posix()
+    return f"{'; '.join(told)}: `{result['command']}` ([{name}.json]({link}))"
 
 
 def made(name: str, results: Results, document: Path) -> str:
@@ -195,15 +195,15 @@ def made(name: str, results: Results, document: Path) -> str:
     file, make = FIGURES[name]
     if file not in results:
         raise FiguresError(f"{document.name}: figures {name!r} need {FOLDER.name}/{file}.json")
-    return f"{make(results[file])}\n\n{source(file, results[file], document)}\n"
+    where = textwrap.fill(source(file, results[file], document), 120, break_long_words=False, break_on_hyphens=False)
+    return f"{make(results[file])}\n\n{where}\n"
 
 
 def updated(document: Path, results: Results) -> str:
     """A document with its figures made anew. Raises FiguresError."""
     text = document.read_text(encoding="utf-8")
-    if len(_BLOCK.findall(text)) != text.count("<!-- figures:") or text.count("<!-- end of figures") != len(
-        _BLOCK.findall(text)
-    ):
+    num_blocks = len(_BLOCK.findall(text))
+    if not num_blocks == text.count("<!-- figures:") == text.count("<!-- end of figures"):
         raise FiguresError(f"{document.name}: a marker has no end, or no beginning")
     return _BLOCK.sub(lambda block: block[1] + made(block[2], results, document) + block[4], text)
 

@@ -91,9 +91,7 @@ def _middle(calibrations: Sequence[Calibration]) -> Calibration:
     )
 
 
-def predict(
-    recorded: Recorded, calibrations: Mapping[str, Calibration], question: Question
-) -> dict[str, Replayed]:
+def predict(recorded: Recorded, calibrations: Mapping[str, Calibration], question: Question) -> dict[str, Replayed]:
     """What the replay says of each mode, with other costs than those of the recording."""
     replay = Replay(replace(recorded, calibrations=dict(calibrations)))
     found = {}

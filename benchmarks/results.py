@@ -1,4 +1,4 @@
-"""Results of runs, as they are committed: what was run, on what and when, and what came out. Documents are made of them."""
+"""Results of runs, as they are committed: what was run, on what and when, and what came out."""
 
 import argparse
 import json

@@ -37,7 +37,7 @@ def families(cells: Sequence[Cell]) -> list[str]:
 
 
 def timed(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells that have speeds: one in which a completion has fewer than two tokens is left out of all modes alike."""
+    """Cells that have speeds: where a completion has fewer than two tokens, its cell is left out of all modes alike."""
     return [cell for cell in cells if all(run["num_tokens"] > 1 for run in cell["runs"].values())]
 
 
@@ -59,13 +59,20 @@ def figures_of(cells: Sequence[Cell], name: str) -> dict[str, Any]:
     speed_ups = speed_ups_of(cells, name)
     worst = min(range(len(cells)), key=speed_ups.__getitem__)
     lengths = [cell["runs"][name]["mean_acceptance_length"] for cell in cells]
-    return {
+    outside = {"outside_s": outside_s(cells, name)} if name.startswith(f"{OURS} ") else {}
+    return outside | {
         "num": len(cells),
         "tokens_per_s": summarise(speeds_of(cells, name)).to_json_dict(),
         "speed_up": summarise(speed_ups).to_json_dict(),
         "mean_acceptance_length": summarise(lengths).to_json_dict(),
         "worst": {"prompt": cells[worst]["prompt"], "speed_up": speed_ups[worst]},
     }
+
+
+def outside_s(cells: Sequence[Cell], name: str) -> dict[str, float | int]:
+    """Seconds of a round outside of the target's pass: planning, drafting, and the choice of tokens."""
+    told = [cell["runs"][name]["speculation"] for cell in cells]
+    return summarise((one["draft_s"] + one["accept_s"]) / one["num_rounds"] for one in told).to_json_dict()
 
 
 def ours_to_best_peer(cells: Sequence[Cell]) -> dict[str, Any] | None:
@@ -194,7 +201,7 @@ def report(result: dict[str, Any]) -> str:
 def report_of_family(family: str, entry: dict[str, Any]) -> str:
     """One table: a line for each mode."""
     to_peer = entry.get("ours_to_best_peer")
-    header = [family, "tokens/s", "speed-up", "worst", "length"]
+    header = [family, "tokens/s", "speed-up", "worst", "length", "outside, ms"]
     if to_peer:
         header.append(f"to {to_peer['best_peer']}")
     rows = []
@@ -207,6 +214,7 @@ def report_of_family(family: str, entry: dict[str, Any]) -> str:
             figure(found["speed_up"]["median"]),
             figure(found["worst"]["speed_up"]),
             figure(found["mean_acceptance_length"]["median"]),
+            figure(1e3 * found["outside_s"]["median"] if "outside_s" in found else None),
         ]
         if to_peer:
             ratio = to_peer["ratio"].get(name)

@@ -1,7 +1,7 @@
-"""What may be given as a prompt or a conversation, checked where it enters."""
+"""What may be given as a prompt or a conversation, and as options of it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from foredraft.errors import OptionError
 from foredraft.text import Tokenizer
@@ -9,6 +9,23 @@ from foredraft.text import Tokenizer
 Messages = Sequence[Mapping[str, Any]]
 Prompt = str | Sequence[int] | Mapping[str, Any]
 """A text, token ids, or a mapping with one of "prompt" (a text) and "prompt_token_ids", as vLLM takes them."""
+
+
+class ChatOptions(TypedDict, total=False):
+    """How a conversation becomes tokens: see `foredraft.text.Tokenizer.encode_chat`."""
+
+    add_generation_prompt: bool | None
+    continue_final_message: bool
+    tools: Sequence[Mapping[str, object]] | None
+    documents: Sequence[Mapping[str, object]] | None
+    chat_template: str | None
+    chat_template_kwargs: Mapping[str, object] | None
+
+
+class PromptOptions(ChatOptions, total=False):
+    """How a plain text or a conversation becomes tokens. parse_special is for texts, all others for conversations."""
+
+    parse_special: bool
 
 
 def as_prompts(given: object) -> list[Prompt]:
@@ -20,8 +37,8 @@ def as_prompts(given: object) -> list[Prompt]:
     return list(given)
 
 
-def tokens_of(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
-    """The token ids of one prompt. Raises OptionError for what is none, and for an empty one."""
+def tokens_of(prompt: Prompt, tokenizer: Tokenizer, *, parse_special: bool = False) -> list[int]:
+    """The token ids of one prompt. parse_special: whether special tokens written in a text are read as such. Raises OptionError for what is none, and for an empty one."""
     if isinstance(prompt, Mapping):
         known = [key for key in ("prompt", "prompt_token_ids") if prompt.get(key) is not None]
         if len(known) != 1 or set(prompt) - {"prompt", "prompt_token_ids"}:
@@ -33,17 +50,9 @@ def tokens_of(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
             raise OptionError(f'"{known[0]}" must be {"a text" if known[0] == "prompt" else "a list of token ids"}')
     if not len(prompt):
         raise OptionError("the prompt is empty: give at least one character of text, or one token id")
-    return tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
-
-
-def check_messages(messages: object) -> None:
-    """Raise OptionError for what is no conversation."""
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        raise OptionError("a conversation must be a list of at least one message")
-    for message in messages:
-        texts = [message.get(key) for key in ("role", "content")] if isinstance(message, Mapping) else [None]
-        if not all(isinstance(text, str) for text in texts):
-            raise OptionError(f"a message must have a role and a content, both texts, got {message!r}")
+    if isinstance(prompt, str):
+        return tokenizer.encode(prompt, parse_special=parse_special)
+    return [int(token) for token in prompt]
 
 
 def _is_ids(given: object) -> bool:

@@ -4,7 +4,7 @@ import contextlib
 import copy
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, Unpack
 
 from foredraft import __version__
 from foredraft.config import DraftConfig
@@ -12,7 +12,7 @@ from foredraft.drafters import Drafter
 from foredraft.engine import Chunk, Completion, Output, Submission, completion_of, outputs_for
 from foredraft.engine.clients import arriving, completions, pieces
 from foredraft.errors import OptionError
-from foredraft.inputs import Messages, Prompt, as_prompts, check_messages, tokens_of
+from foredraft.inputs import ChatOptions, Messages, Prompt, PromptOptions, as_prompts, tokens_of
 from foredraft.kernels.choose import available_cores
 from foredraft.loaded import EngineOptions, LoadedModel
 from foredraft.machine import processor_name
@@ -220,45 +220,62 @@ class LLM:
         return other
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        parse_special: bool = False,
     ) -> list[Completion]:
         """Continue each prompt as it stands. Several prompts run together. Completions come in the order given.
 
         prompts: texts, lists of token ids, or mappings with "prompt" or "prompt_token_ids"; one of these, or a list.
-        params: for all, or one for each prompt.
+        params: for all, or one for each prompt. parse_special: read special tokens that stand in a text as what they
+        are, for hand-written chat formats and fill-in-the-middle; otherwise they are plain text.
 
         Raises OptionError for an empty prompt, ContextLengthError for one that does not fit.
         """
         given = as_prompts(prompts)
-        tokens = [tokens_of(prompt, self.tokenizer) for prompt in given]
+        tokens = [tokens_of(prompt, self.tokenizer, parse_special=parse_special) for prompt in given]
         several = _one_for_each(params, len(tokens))
         return self._run([outputs_for(self._engine, *pair) for pair in zip(tokens, several, strict=True)])
 
-    def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
-        """Answer a conversation: messages with "role" and "content". Raises as `generate`, and without a template."""
+    def chat(
+        self, messages: Messages, params: SamplingParams | None = None, **options: Unpack[ChatOptions]
+    ) -> Completion:
+        """Answer a conversation: messages with "role" and "content". Raises as `generate`, and without a template.
+
+        options: `tools`, `chat_template`, `chat_template_kwargs`, `continue_final_message` and what else
+        `Tokenizer.encode_chat` takes.
+        """
         params = SamplingParams() if params is None else params
-        [completion] = self._run([outputs_for(self._engine, self._encode_chat(messages, params), params)])
+        [completion] = self._run([outputs_for(self._engine, self._encode_chat(messages, params, options), params)])
         return completion
 
-    def stream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[Chunk]:
+    def stream(
+        self, prompt: Prompt | Messages, params: SamplingParams | None = None, **options: Unpack[PromptOptions]
+    ) -> Iterator[Chunk]:
         """Answer a prompt or a conversation piece by piece. Closing the iterator ends it.
 
         The pieces of a completion together are its text. Pieces of several completions (`n`) come as they are produced,
         each with its index; what `best_of` is to choose from cannot be streamed. Raises as `generate` and `chat`,
         before the first piece.
         """
-        return pieces(self._loaded.loop, self._engine, self._streamed(prompt, params))
+        return pieces(self._loaded.loop, self._engine, self._streamed(prompt, params, options))
 
-    def astream(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> AsyncIterator[Chunk]:
+    def astream(
+        self, prompt: Prompt | Messages, params: SamplingParams | None = None, **options: Unpack[PromptOptions]
+    ) -> AsyncIterator[Chunk]:
         """As `stream`, for asyncio: the event loop is not kept waiting."""
-        return arriving(self._loaded.loop, self._engine, self._streamed(prompt, params))
+        return arriving(self._loaded.loop, self._engine, self._streamed(prompt, params, options))
 
-    def stepwise(self, prompt: Prompt | Messages, params: SamplingParams | None = None) -> Iterator[Chunk]:
+    def stepwise(
+        self, prompt: Prompt | Messages, params: SamplingParams | None = None, **options: Unpack[PromptOptions]
+    ) -> Iterator[Chunk]:
         """As `stream`, but a step is made only when the next piece is asked for, in the thread that asks.
 
         For measurements. This object must do nothing else meanwhile; others `with_drafts` may.
         """
-        submission = self._streamed(prompt, params)
+        submission = self._streamed(prompt, params, options)
         return self._by_hand(submission)
 
     def _by_hand(self, submission: Submission) -> Iterator[Chunk]:
@@ -279,15 +296,20 @@ class LLM:
                 for output in submission.outputs:
                     self._engine.cancel(output)
 
-    def _streamed(self, prompt: Prompt | Messages, params: SamplingParams | None) -> Submission:
+    def _streamed(self, prompt: Prompt | Messages, params: SamplingParams | None, options: PromptOptions) -> Submission:
         params = SamplingParams() if params is None else params
+        parse_special = options.pop("parse_special", False)
         if _is_conversation(prompt):
-            ids = self._encode_chat(prompt, params)  # type: ignore[arg-type]
+            if parse_special:
+                raise OptionError("special tokens are read in plain texts only (--raw): a template writes its own")
+            ids = self._encode_chat(prompt, params, options)  # type: ignore[arg-type]
         else:
+            if options:
+                raise OptionError(f"{', '.join(options)}: for conversations only, and this is a plain text")
             several = as_prompts(prompt)
             if len(several) != 1:
                 raise OptionError("a stream is of one prompt: begin one for each, or generate them together")
-            ids = tokens_of(several[0], self.tokenizer)
+            ids = tokens_of(several[0], self.tokenizer, parse_special=parse_special)
         outputs = outputs_for(self._engine, ids, params)
         if len(outputs) > params.n:
             raise OptionError("--best-of cannot be streamed: which completions are the best is known at the end")
@@ -305,13 +327,12 @@ class LLM:
         methods, load_s, rule = self._planner.names, self._loaded.load_s, self.draft_config.rule
         return lambda: completion_of(outputs, methods=methods, load_s=load_s, rule=rule)
 
-    def _encode_chat(self, messages: Messages, params: SamplingParams) -> list[int]:
+    def _encode_chat(self, messages: Messages, params: SamplingParams, options: ChatOptions) -> list[int]:
         if isinstance(params, SamplingParams) and params.echo:
             raise OptionError("--echo needs a plain text to continue (--raw): a conversation is not part of its answer")
-        if not self.has_chat_template:
+        if not self.has_chat_template and options.get("chat_template") is None:
             raise OptionError("this model has no chat template: give a plain text to continue (--raw)")
-        check_messages(messages)
-        return self.tokenizer.encode_chat(messages)
+        return self.tokenizer.encode_chat(messages, **options)
 
 
 def as_config(

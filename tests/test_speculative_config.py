@@ -4,18 +4,26 @@ import pytest
 from helpers.engines import tiny_file
 
 from foredraft import LLM, SamplingParams
+from foredraft.config import DraftConfig
 from foredraft.errors import OptionError
-from foredraft.speculative_config import SpeculativeConfig, parse_speculative_config
+from foredraft.speculative_config import parse_speculative_config
 
 
-def test_what_it_means() -> None:
-    assert parse_speculative_config({"method": "ngram"}) == SpeculativeConfig("lookup", None)
-    assert parse_speculative_config('{"method": "ngram", "num_speculative_tokens": 3}') == SpeculativeConfig(
-        "lookup", 3
-    )
-    assert parse_speculative_config({"method": "suffix"}) == SpeculativeConfig("suffix", None)
-    assert parse_speculative_config({"model": "org/name"}) == SpeculativeConfig("org/name", None)
-    assert parse_speculative_config({"method": "draft_model", "model": "x.gguf"}) == SpeculativeConfig("x.gguf", None)
+@pytest.mark.parametrize(
+    ("config", "drafter", "number"),
+    [
+        ({"method": "ngram"}, "lookup", None),
+        ('{"method": "ngram", "num_speculative_tokens": 3}', "lookup", 3),
+        ({"method": "suffix"}, "suffix", None),
+        ({"model": "org/name"}, "org/name", None),
+        ({"method": "draft_model", "model": "x.gguf"}, "x.gguf", None),
+    ],
+)
+def test_what_it_means(config: str | dict[str, object], drafter: str, number: int | None) -> None:
+    assert parse_speculative_config(config) == DraftConfig(drafters=(drafter,), num_draft_tokens=number)
+    others = DraftConfig(memory="none", num_branches=2)
+    found = parse_speculative_config(config, others)
+    assert found == DraftConfig(drafters=(drafter,), num_draft_tokens=number, memory="none", num_branches=2)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,10 @@ class CostModel:
         per_pass = of_attention * self._calibration.per_position * num_positions
         return lambda number: point(number).of(corrected) + per_token * number + per_pass
 
+    def num_since(self, num_tokens: int) -> int:
+        """Passes observed since the last one of about so many tokens."""
+        return self._num_rounds - self._last_seen[self._point(num_tokens).nearest]
+
     def observe(self, num_tokens: int, seconds: float, num_token_positions: int = 0, num_positions: int = 0) -> None:
         """Learn from a pass that ran."""
         point = self._point(num_tokens)

@@ -43,13 +43,12 @@ def test_the_parts_of_a_round_add_up_to_it(model: MeasuredModel) -> None:
 
 
 def test_speeds_are_positive_and_nothing_stays_in_the_cache(model: MeasuredModel) -> None:
-    model.prompt_tokens_per_s(40)
-    num_blocks = model.decoder.cache.storage.num_blocks
-    for _ in range(num_blocks + 1):  # each prompt takes more than a block: were any kept, the cache would grow
-        assert model.prompt_tokens_per_s(40) > 0
+    assert model.prompt_tokens_per_s(40) > 0
     assert model.decode_tokens_per_s(4) > 0
-    assert model.decoder.cache.storage.num_blocks == num_blocks
     assert model.forward_seconds(3, context=20) > 0
+    model.round_costs(num_verified=4, num_rounds=3)
+    pool = model.decoder.cache.pool
+    assert (pool.num_used, pool.num_kept) == (0, 0)
 
 
 def test_read_bandwidth() -> None:
@@ -69,7 +68,6 @@ def test_a_fresh_process() -> None:
 def test_our_start(tiny: Path) -> None:
     start = start_foredraft(tiny, num_threads=1)
     assert 0 < start.ready_s < start.whole_s
-    assert start.cache_bytes > 0
     assert 10e6 < start.peak_bytes < 1e9
 
 

@@ -24,7 +24,7 @@ def measured(*, with_peer: bool, log: list[str] | None = None) -> dict[str, Any]
 
 def whole(result: dict[str, Any], *, with_peer: bool) -> dict[str, Any]:
     """What the command adds to the figures."""
-    start = {"ready_s": 0.5, "whole_s": 0.75, "peak_bytes": 300e6, "cache_bytes": 50e6}
+    start = {"ready_s": 0.5, "whole_s": 0.75, "peak_bytes": 200e6}
     rounds = {"foredraft": [start] * 3, "llama.cpp": [{"whole_s": 0.25, "peak_bytes": 250e6}] * 3}
     starts = summary_of_starts(rounds if with_peer else {"foredraft": [start] * 3}, num_file_bytes=100_000_000)
     return {
@@ -85,7 +85,7 @@ def test_tables_with_a_peer() -> None:
     assert ["figure", "foredraft", "llama.cpp", "ratio"] in rows
     assert ["T(1) after 0 tokens, of the bandwidth limit", "50%", "-", "-"] in rows
     assert ["start, one token, end, s", "0.75", "0.25", "-"] in rows
-    assert ["peak memory to file and cache", "2.00", "-", "-"] in rows
+    assert ["peak memory to file", "2.00", "-", "-"] in rows
     assert ["n = 8", "1.33", "8.00", "1.33", "8.00", "8.00"] in rows
     assert ["n = 12", "1.52", "12.00", "1.52", "-", "12.00"] in rows
     assert ["outside", "2.25", "25.0%", "1.00", "12.5%"] in rows

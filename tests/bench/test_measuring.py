@@ -1,10 +1,11 @@
 import math
+from collections.abc import Generator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foredraft.bench.measuring import alternate, paired_ratios, summarise
+from foredraft.bench.measuring import alternate, first_difference, in_lockstep, paired_ratios, rotated, summarise
 
 
 def test_summary_is_median_and_quartiles() -> None:
@@ -58,3 +59,36 @@ def test_sides_alternate() -> None:
 def test_no_rounds_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         alternate({"ours": lambda: 1}, num_rounds=0)
+
+
+def test_who_has_come_least_far_goes_next() -> None:
+    """Kind: completions are measured one after the other, while the machine becomes faster or slower."""
+    order: list[str] = []
+
+    def run(name: str, tokens_per_step: int) -> Generator[int, None, str]:
+        for step in range(1, 1 + 12 // tokens_per_step):
+            order.append(name)
+            yield tokens_per_step * step
+        return name.upper()
+
+    results = in_lockstep({"plain": run("plain", 1), "fast": run("fast", 4), "whole": run("whole", 12)})
+    assert results == {"plain": "PLAIN", "fast": "FAST", "whole": "WHOLE"}
+    assert order == ["plain", "fast", "whole", *["plain"] * 3, "plain", "fast", *["plain"] * 4, "fast", *["plain"] * 3]
+
+
+def test_everyone_is_first_in_turn() -> None:
+    assert [rotated(["a", "b", "c"], turn) for turn in (0, 1, 2, 3)] == [
+        ["a", "b", "c"],
+        ["b", "c", "a"],
+        ["c", "a", "b"],
+        ["a", "b", "c"],
+    ]
+    assert rotated([], 1) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "index"),
+    [([1, 2], [1, 2], None), ([], [], None), ([1, 2], [1, 3], 1), ([1, 2], [1], 1), ([], [4], 0)],
+)
+def test_first_difference(left: list[int], right: list[int], index: int | None) -> None:
+    assert first_difference(left, right) == index

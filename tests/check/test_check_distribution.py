@@ -18,8 +18,8 @@ from foredraft.check.distribution import (
     pair_probs,
     planned_tests,
 )
-from foredraft.check.drafting import Drafting
 from foredraft.check.grid import RULES
+from foredraft.config import DraftConfig
 from foredraft.errors import OptionError
 from foredraft.llm import LLM, SamplingParams
 from foredraft.sampling import filtered_probs
@@ -89,7 +89,8 @@ def test_a_model_that_is_sure_of_everything_is_refused(llm: LLM, monkeypatch: py
 
 @pytest.mark.parametrize("rule", ["coupled", "rejection", "block", "tree"])
 def test_right_rules_pass(llm: LLM, rule: str) -> None:
-    test = DistributionTest(llm, Drafting((str(tiny_file(seed=1)),), 3, acceptance=rule), 256, control=False)
+    config = DraftConfig(drafters=tiny_file(seed=1), num_draft_tokens=3, acceptance=rule)
+    test = DistributionTest(llm, config, 256, control=False)
     result = test.run()
     assert result.holds, result
     assert (result.num_samples, result.control) == (256, False)
@@ -97,7 +98,8 @@ def test_right_rules_pass(llm: LLM, rule: str) -> None:
 
 
 def test_the_control_is_found_out(llm: LLM) -> None:
-    result = DistributionTest(llm, Drafting(("suffix",), 3, acceptance=CONTROL), 256, control=True).run()
+    config = DraftConfig(drafters=("suffix",), num_draft_tokens=3, acceptance=CONTROL)
+    result = DistributionTest(llm, config, 256, control=True).run()
     assert result.holds, result
     assert result.p_value < 1e-4
     assert result.num_accepted_tokens > 128
@@ -106,11 +108,14 @@ def test_the_control_is_found_out(llm: LLM) -> None:
 def test_rules_are_tested_with_copies_and_with_a_model(llm: LLM) -> None:
     plan = make_plan([("lookup",), ("x.gguf",)])
     tests = list(planned_tests(llm, plan))
-    assert [(test.drafting.draft[0], test.drafting.acceptance) for test in tests] == [
+    assert [(test.config.drafters[0], test.config.acceptance) for test in tests] == [
         *(("suffix", rule) for rule in RULES),
         *(("x.gguf", rule) for rule in RULES),
         ("suffix", CONTROL),
     ]
     assert [test.control for test in tests] == [False] * 2 * len(RULES) + [True]
-    assert tests[-1].name == "control: every draft of suffix kept"
+    assert (tests[0].name, tests[-1].name) == (
+        "distribution of suffix:3 (rejection)",
+        "control: every draft of suffix kept",
+    )
     assert not list(planned_tests(llm, replace(plan, rules=())))

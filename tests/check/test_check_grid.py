@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from foredraft.check import Drafting, Plan, make_plan
+from foredraft.check import Plan, make_plan
 from foredraft.check.grid import BATCHES, LENGTHS, OPTION_SETS, RULES, TEMPERATURES
 from foredraft.check.prompts import BUILT_IN
 from foredraft.sampling import SamplingParams
@@ -13,8 +13,8 @@ METHODS = [("lookup",), ("auto",), ("x.gguf",), ("auto", "x.gguf")]
 
 
 def drafted_by(plan: Plan, method: tuple[str, ...]) -> set[tuple[int | None, float, str, int]]:
-    cells = [cell for cell in plan.cells if cell.drafting.draft == method and cell.drafting.acceptance == "coupled"]
-    return {(cell.drafting.num_draft_tokens, cell.temperature, cell.options, cell.batch) for cell in cells}
+    cells = [cell for cell in plan.cells if cell.config.drafters == method and cell.config.acceptance == "coupled"]
+    return {(cell.config.num_draft_tokens, cell.temperature, cell.options, cell.batch) for cell in cells}
 
 
 def test_every_drafter_meets_every_length_temperature_batch_and_option_set() -> None:
@@ -35,10 +35,10 @@ def test_every_drafter_meets_every_length_temperature_batch_and_option_set() -> 
 
 def test_models_draft_trees_too_and_every_rule_is_tried() -> None:
     plan = make_plan(METHODS)
-    trees = {cell.drafting.draft for cell in plan.cells if cell.drafting.num_branches > 1}
+    trees = {cell.config.drafters for cell in plan.cells if cell.config.num_branches > 1}
     assert trees == {("x.gguf",)}
     for method in METHODS:
-        rules = {cell.drafting.acceptance for cell in plan.cells if cell.drafting.draft == method}
+        rules = {cell.config.acceptance for cell in plan.cells if cell.config.drafters == method}
         assert rules == {"coupled", *RULES}
     assert plan.rules == RULES
     assert plan.num_samples >= 500
@@ -47,7 +47,7 @@ def test_models_draft_trees_too_and_every_rule_is_tried() -> None:
 def test_the_quick_plan_is_a_small_one_with_every_drafter() -> None:
     whole, quick = make_plan(METHODS), make_plan(METHODS, quick=True)
     assert len(quick.cells) * 5 < len(whole.cells)
-    assert {cell.drafting.draft for cell in quick.cells} == set(METHODS)
+    assert {cell.config.drafters for cell in quick.cells} == set(METHODS)
     assert {cell.temperature for cell in quick.cells} == set(TEMPERATURES)
     assert len(quick.prompts) < len(whole.prompts)
     assert quick.rules
@@ -64,9 +64,10 @@ def test_cells_say_what_they_are() -> None:
     plan = make_plan([("lookup",), ("folder/x.gguf",)])
     descriptions = [cell.describe() for cell in plan.cells]
     assert len(set(descriptions)) == len(descriptions)
-    assert "lookup, 1 token, temperature 0, plain, batch 4" in descriptions
-    assert "x.gguf, 8 tokens, 2 branches, temperature 0.8, plain, batch 4" in descriptions
-    assert Drafting(("a", "b"), 4, acceptance="block").name == "a+b (block)"
+    assert "lookup:1, temperature 0, plain, batch 4" in descriptions
+    assert "x.gguf:8 x2, temperature 0.8, plain, batch 4" in descriptions
+    assert "x.gguf:4 (block), temperature 0, plain, batch 4" in descriptions
+    assert {cell.drafters for cell in plan.cells} == {"lookup", "x.gguf"}
 
 
 def test_the_prompts_of_our_own_fill_a_batch() -> None:

@@ -12,17 +12,17 @@ from helpers.engines import tiny_file
 from rich.console import Console
 
 from foredraft.accept import Accepted, walk
-from foredraft.check import Cell, Drafting, Plan, Report, make_plan, run
+from foredraft.check import Cell, Plan, Report, make_plan, run
 from foredraft.check.compare import difference, plain_logits
 from foredraft.check.report import show, to_json_dict
-from foredraft.kernels.operations import Floats
+from foredraft.config import DraftConfig
 from foredraft.llm import LLM, SamplingParams
+from foredraft.target import Entry, ForwardResult, ModelTarget
 from foredraft.trace import Trace
 from foredraft.tree import DraftTree
-from foredraft.verify import Verifier
 
 PROMPTS = ("a b a b a b a", "c d e c d e c")
-LOOKUP = Drafting(("lookup",), 3)
+LOOKUP = DraftConfig(drafters=("lookup",), num_draft_tokens=3)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_what_is_right_holds(llm: LLM) -> None:
     report = run(llm, plan, lambda *step: steps.append(step))
     assert report.holds, shown(report)
     assert not [result.refused for result in report.cells if result.refused]
-    assert all(result.num_answers == 2 and result.num_rounds for result in report.cells)
+    assert all(result.num_completions == 2 and result.num_rounds for result in report.cells)
     assert sum(result.num_accepted_tokens for result in report.cells) > 0
     assert [done for done, _, _ in steps] == list(range(len(chosen) + 1))
     assert "All" in shown(report).splitlines()[-1]
@@ -69,17 +69,17 @@ def test_what_is_right_holds(llm: LLM) -> None:
 
 
 def test_traces_go_to_a_folder(llm: LLM, tmp_path: Path) -> None:
-    tree = Drafting(("suffix",), 2, acceptance="tree")
+    tree = DraftConfig(drafters=("suffix",), num_draft_tokens=2, acceptance="tree")
     cells = [Cell(LOOKUP, 0.0, "plain", 1), Cell(LOOKUP, 0.8, "plain", 2), Cell(tree, 0.0, "plain", 1)]
     report = run(llm, plan_of(*cells), traces=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["001-lookup.jsonl", "002-suffix-tree.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["001-lookup-3.jsonl", "002-suffix-2-tree.jsonl"]
     first, second = (Trace.read(path) for path in sorted(tmp_path.iterdir()))
     assert [len(trace.sequences) for trace in (first, second)] == [4, 2]
     rounds = [len(sequence.rounds) for sequence in first.sequences.values()]
     assert sum(rounds) == report.cells[0].num_rounds + report.cells[1].num_rounds
 
 
-def test_a_part_that_only_one_answer_has_is_a_difference(llm: LLM) -> None:
+def test_a_part_that_only_one_completion_has_is_a_difference(llm: LLM) -> None:
     params = SamplingParams(max_tokens=3, seed=7)
     [plain], [more] = (llm.generate("a b", one) for one in (params, replace(params, logprobs=1)))
     for pair in ((plain, more), (more, plain)):
@@ -120,10 +120,10 @@ def test_a_wrong_acceptor_is_found_with_the_first_divergence(llm: LLM, monkeypat
             if result.cell.temperature == 0:
                 assert where.gap > 0
     text = shown(report)
-    assert "lookup, 3 tokens, temperature 0, plain" in text
+    assert "lookup:3, temperature 0, plain" in text
     assert "without speculation" in text
     assert "gap" in text
-    assert "answers are not those of plain decoding" in text.splitlines()[-1]
+    assert "completions are not those of plain decoding" in text.splitlines()[-1]
     [first, *_] = to_json_dict(report, model="m", machine={})["comparisons"][0]["differences"]
     assert first["first_divergence"]["gap"] > 0
 
@@ -139,16 +139,17 @@ def test_a_wrong_bonus_is_found(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rows_that_depend_on_their_company_are_found(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kind: kernels give a row other bits beside a draft, so that a near tie is broken in another way."""
-    right = Verifier.verify
+    right = ModelTarget.forward
 
-    def wrong(self: Verifier, sequences: object, trees: Sequence[DraftTree]) -> list[Floats]:
-        logits = right(self, sequences, trees)  # type: ignore[arg-type]
-        return [
-            row if tree.num_nodes == 1 else row + 4 * np.sin(np.arange(row.shape[1]), dtype=np.float32)
-            for row, tree in zip(logits, trees, strict=True)
-        ]
+    def wrong(self: ModelTarget, entries: Sequence[Entry]) -> ForwardResult:
+        return ForwardResult(
+            [
+                rows if entry.num_rows == 1 else rows + 4 * np.sin(np.arange(rows.shape[1]), dtype=np.float32)
+                for rows, entry in zip(right(self, entries).logits_NV, entries, strict=True)
+            ]
+        )
 
-    monkeypatch.setattr(Verifier, "verify", wrong)
+    monkeypatch.setattr(ModelTarget, "forward", wrong)
     report = run(llm, plan_of(Cell(LOOKUP, 0.0, "plain", 1)))
     [result] = report.cells
     assert result.differences
@@ -166,7 +167,7 @@ def test_what_breaks_off_is_reported_and_the_rest_goes_on(llm: LLM, monkeypatch:
         monkeypatch,
         wrong,
         Cell(LOOKUP, 0.0, "plain", 1),
-        Cell(Drafting(("lookup",), 1), 0.0, "plain", 1),
+        Cell(replace(LOOKUP, num_draft_tokens=1), 0.0, "plain", 1),
     )
     assert [result.failed for result in report.cells] == ["IndexError: row 9", ""]
     assert [result.holds for result in report.cells] == [False, True]
@@ -174,7 +175,7 @@ def test_what_breaks_off_is_reported_and_the_rest_goes_on(llm: LLM, monkeypatch:
     assert "broke off: IndexError: row 9" in shown(report)
 
 
-def test_an_answer_that_ends_earlier_differs_at_its_end(llm: LLM) -> None:
+def test_a_completion_that_ends_earlier_differs_at_its_end(llm: LLM) -> None:
     [whole] = llm.generate(PROMPTS[0], SamplingParams(max_tokens=6, ignore_eos=True))
     [part] = llm.generate(PROMPTS[0], SamplingParams(max_tokens=4, ignore_eos=True))
     fault = difference(llm, PROMPTS[0], whole, part)
@@ -185,24 +186,24 @@ def test_an_answer_that_ends_earlier_differs_at_its_end(llm: LLM) -> None:
     assert (fault.divergence.drafted_text, fault.divergence.gap) == ("(end)", None)
 
 
-def test_every_part_of_an_answer_counts(llm: LLM) -> None:
+def test_every_part_of_a_completion_counts(llm: LLM) -> None:
     params = SamplingParams(max_tokens=4, ignore_eos=True, logprobs=2)
-    [answer] = llm.generate(PROMPTS[0], params)
-    assert difference(llm, PROMPTS[0], answer, answer) is None
-    usage = replace(answer, usage=replace(answer.usage, completion_tokens=5))
-    reason = replace(answer, finish_reason="stop")
+    [completion] = llm.generate(PROMPTS[0], params)
+    assert difference(llm, PROMPTS[0], completion, completion) is None
+    usage = replace(completion, usage=replace(completion.usage, completion_tokens=5))
+    reason = replace(completion, finish_reason="stop")
     for other, part in ((usage, "usage"), (reason, "finish_reason")):
-        fault = difference(llm, PROMPTS[0], answer, other)
+        fault = difference(llm, PROMPTS[0], completion, other)
         assert fault is not None
         assert part in fault.parts
         assert fault.divergence is None
 
 
 def test_logprobs_count(llm: LLM) -> None:
-    def answer(text: str) -> Sequence[object]:
+    def complete(text: str) -> Sequence[object]:
         return llm.generate(text, SamplingParams(max_tokens=1, ignore_eos=True, logprobs=2))
 
-    [first], [other] = answer(PROMPTS[0]), answer(PROMPTS[1])
+    [first], [other] = complete(PROMPTS[0]), complete(PROMPTS[1])
     fault = difference(llm, PROMPTS[0], first, other)  # type: ignore[arg-type]
     assert fault is not None
     assert any("logprobs" in part or part == "choices" for part in fault.parts), fault.parts

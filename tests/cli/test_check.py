@@ -20,11 +20,11 @@ def test_everything_is_equal_on_the_real_model(real: Run, smollm2_path: Path, tm
     assert result.returncode == 0, text + result.stderr.decode()
     assert "comparisons of 2 prompts with lookup, suffix," in result.stderr.decode()
     assert "\x1b" not in text
-    assert "answers are those of plain decoding" in text
+    assert "completions are those of plain decoding" in text
     found = json.loads((tmp_path / "check.json").read_text())
     assert found["holds"] is True
     assert found["model"] == smollm2_path.name
-    assert all(cell["num_answers"] == 2 and cell["num_rounds"] for cell in found["comparisons"])
+    assert all(cell["num_completions"] == 2 and cell["num_rounds"] for cell in found["comparisons"])
     assert all(cell["refused"] is cell["failed"] is None for cell in found["comparisons"])
     assert sum(cell["num_accepted_tokens"] for cell in found["comparisons"]) > 0
     controls = [test for test in found["distributions"] if test["control"]]
@@ -49,8 +49,8 @@ def test_a_wrong_acceptor_is_reported_with_exit_code_1(
     code = main([*arguments, "--output", str(tmp_path / "check.json")])
     text = capfdbinary.readouterr().out.decode()
     assert code == 1
-    assert "answers are not those of plain decoding" in text
-    assert "lookup, 4 tokens, temperature 0, plain" in text
+    assert "completions are not those of plain decoding" in text
+    assert "lookup:4, temperature 0, plain" in text
     assert '"one two one two one two one": text, token_ids' in text
     assert "without speculation" in text
     found = json.loads((tmp_path / "check.json").read_text())
