@@ -9,7 +9,9 @@ import typer
 
 from foredraft.cli import options
 from foredraft.cli.console import PullDisplay, note, write
+from foredraft.cli.names import PeerNames
 from foredraft.errors import OptionError
+from foredraft.files import user_path
 
 bench = typer.Typer(
     name="bench",
@@ -29,7 +31,7 @@ def group(context: typer.Context) -> None:
         write(context.get_help() + "\n")
 
 
-@bench.command()
+@bench.command(cls=PeerNames)
 def kernels(
     model: options.Model = "smollm2-135m",
     threads: options.Threads = None,
@@ -48,7 +50,11 @@ def kernels(
     ] = None,
     peer_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder with llama-bench and llama-batched-bench, to measure beside ours."),
+        typer.Option(
+            parser=user_path,
+            metavar="DIR",
+            help="Folder with llama-bench and llama-batched-bench, to measure beside ours.",
+        ),
     ] = None,
     as_json: options.JsonForTables = False,
     output: options.Output = None,

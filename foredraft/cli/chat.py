@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from foredraft.cli import options
 from foredraft.cli.console import note, summary, write
 from foredraft.cli.inputs import checked_argument
-from foredraft.cli.sampling import NONE_GIVEN, SamplingFlags, takes_sampling
+from foredraft.cli.sampling import AS_MANY_AS_FIT, NONE_GIVEN, SamplingFlags, takes_sampling
 from foredraft.errors import ContextLengthError, OptionError
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def chat(
 
     It remembers the conversation; /help lists the commands. Also reads a pipe, one message a line.
     """
+    if max_tokens != AS_MANY_AS_FIT:
+        options.at_least_1("--max-tokens", max_tokens)
     params = sampling.params(max_tokens=max_tokens)
     engine = options.EngineOptions(
         model=model,
@@ -64,7 +66,7 @@ def chat(
         trace=trace,
         profile=profile,
     )
-    system = None if system is None else checked_argument("--system", system)
+    system = None if system is None else sampling.text("--system", system)
     llm = options.load(engine, quiet=quiet)
     if not llm.has_chat_template:
         raise OptionError("this model has no chat template; use `foredraft generate` to continue a text")

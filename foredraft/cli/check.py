@@ -11,6 +11,7 @@ import typer
 from foredraft.cli import options
 from foredraft.cli.console import PullDisplay, note, rendered, write
 from foredraft.errors import OptionError
+from foredraft.files import user_path
 
 if TYPE_CHECKING:
     from foredraft.check import Plan
@@ -24,7 +25,9 @@ _SECONDS_PER_SAMPLE = 2.5
 Prompts = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help='Prompts: one a line, or .jsonl with "prompt" or "turns" (default: four of our own).'
+        parser=user_path,
+        metavar="FILE",
+        help='Prompts: one a line, or .jsonl with "prompt" or "turns" (default: four of our own).',
     ),
 ]
 
@@ -45,7 +48,9 @@ def check(
     output: options.Output = None,
     traces: Annotated[
         Path | None,
-        typer.Option("--trace", metavar="FOLDER", help="Write traces here, a file for each way of drafting."),
+        typer.Option(
+            "--trace", parser=user_path, metavar="FOLDER", help="Write traces here, a file for each way of drafting."
+        ),
     ] = None,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,

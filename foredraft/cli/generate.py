@@ -7,7 +7,7 @@ import typer
 
 from foredraft.cli import options
 from foredraft.cli.console import note, summary, write
-from foredraft.cli.inputs import checked_argument, read_prompt
+from foredraft.cli.inputs import read_prompt
 from foredraft.cli.sampling import NONE_GIVEN, SamplingFlags, takes_sampling
 from foredraft.errors import OptionError, UserError
 
@@ -74,7 +74,8 @@ def generate(
     )
     if raw and system is not None:
         raise OptionError("--system needs the chat template, which --raw switches off; drop one of them")
-    text = read_prompt(prompt, prompt_file, raw=raw)
+    text = read_prompt(prompt, prompt_file, raw=raw, escape=sampling.escape)
+    system = None if system is None else sampling.text("--system", system)
     llm = options.load(engine, quiet=quiet)
     completion = _answer(llm, chat_or_text(llm, text, system, raw=raw), params, stream=not as_json)
     _report(completion, as_json=as_json, quiet=quiet)
@@ -104,7 +105,7 @@ def chat_or_text(llm: "LLM", text: str, system: str | None, *, raw: bool) -> str
         return text
     messages = [{"role": "user", "content": text}]
     if system is not None:
-        messages.insert(0, {"role": "system", "content": checked_argument("--system", system)})
+        messages.insert(0, {"role": "system", "content": system})
     return messages
 
 

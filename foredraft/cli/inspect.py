@@ -11,6 +11,7 @@ from foredraft.cli.generate import chat_or_text
 from foredraft.cli.inputs import read_prompt
 from foredraft.cli.sampling import NONE_GIVEN, SamplingFlags, takes_sampling
 from foredraft.errors import OptionError
+from foredraft.files import user_path
 
 if TYPE_CHECKING:
     from foredraft.trace import Record, Sink, Trace
@@ -26,12 +27,20 @@ def inspect(
     model: options.Model = "smollm2-135m",
     from_: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Show a recorded trace instead of running a prompt."),
+        typer.Option(
+            "--from",
+            parser=user_path,
+            metavar="FILE",
+            help="Show a recorded trace instead of running a prompt.",
+        ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page to click through to this file.")
+        Path | None,
+        typer.Option(parser=user_path, metavar="FILE", help="Also write a page to click through to this file."),
     ] = None,
-    jsonl: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the trace to this file.")] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option(parser=user_path, metavar="FILE", help="Also write the trace to this file.")
+    ] = None,
     prompt_file: options.PromptFile = None,
     system: options.System = None,
     raw: options.Raw = False,
@@ -75,7 +84,8 @@ def inspect(
             context_length=context_length,
             trace=_sink(trace, jsonl),
         )
-        text = read_prompt(prompt, prompt_file, raw=raw)
+        text = read_prompt(prompt, prompt_file, raw=raw, escape=sampling.escape)
+        system = None if system is None else sampling.text("--system", system)
         llm = options.load(engine, quiet=quiet)
         for _ in llm.stream(chat_or_text(llm, text, system, raw=raw), params):
             pass

@@ -21,7 +21,9 @@ from foredraft.cli.check import check
 from foredraft.cli.console import note
 from foredraft.cli.generate import generate
 from foredraft.cli.inspect import inspect
+from foredraft.cli.names import PeerNames
 from foredraft.cli.pull import pull
+from foredraft.cli.tokenize import detokenize, tokenize
 from foredraft.cli.tune import tune
 from foredraft.errors import UserError
 
@@ -35,12 +37,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(pull)
-app.command()(generate)
-app.command()(chat)
-app.command()(inspect)
-app.command()(tune)
-app.command()(check)
+app.command(cls=PeerNames)(pull)
+app.command(cls=PeerNames)(generate)
+app.command(cls=PeerNames)(chat)
+app.command(cls=PeerNames)(inspect)
+app.command(cls=PeerNames)(tune)
+app.command(cls=PeerNames)(check)
+app.command(cls=PeerNames)(tokenize)
+app.command(cls=PeerNames)(detokenize)
 app.add_typer(bench)
 
 

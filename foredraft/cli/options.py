@@ -11,6 +11,7 @@ import typer
 
 from foredraft.cli.console import PullDisplay
 from foredraft.errors import OptionError
+from foredraft.files import user_path
 
 if TYPE_CHECKING:
     from foredraft.llm import LLM
@@ -22,11 +23,14 @@ MODEL_HELP = (
 
 Model = Annotated[str, typer.Option("-m", "--model", metavar="MODEL", help=MODEL_HELP)]
 Prompt = Annotated[str | None, typer.Argument(metavar="PROMPT", help="The text to answer; - or none: standard input.")]
-PromptFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Read the prompt from this file.")]
+PromptFile = Annotated[
+    Path | None, typer.Option(parser=user_path, metavar="FILE", help="Read the prompt from this file.")
+]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it stands, without the chat template.")]
 JsonForTables = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON object to this file.")
+    Path | None,
+    typer.Option("-o", "--output", parser=user_path, metavar="FILE", help="Also write the JSON object to this file."),
 ]
 System = Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")]
 Draft = Annotated[
@@ -71,7 +75,11 @@ SpeculativeConfig = Annotated[
     ),
 ]
 MaxTokens = Annotated[
-    int | None, typer.Option(metavar="N", help="Most tokens to produce (default: 128; chat: 1024, inspect: 64).")
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Most tokens to produce (default: 128; chat: 1024, inspect: 64); -1: as many as fit.",
+    ),
 ]
 NumAnswers = Annotated[
     int | None, typer.Option("--n", metavar="N", help="Number of answers (default: 1).", show_default=False)
@@ -90,10 +98,12 @@ ContextLength = Annotated[
     typer.Option(metavar="N", help="Most tokens of prompt and answer (default: what the model was made for)."),
 ]
 Trace = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write what every round did, as JSON Lines, to this file.")
+    Path | None,
+    typer.Option(parser=user_path, metavar="FILE", help="Write what every round did, as JSON Lines, to this file."),
 ]
 Profile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Start from what `foredraft tune` found out about this model.")
+    Path | None,
+    typer.Option(parser=user_path, metavar="FILE", help="Start from what `foredraft tune` found out about this model."),
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no summary on stderr.")]
 
@@ -143,7 +153,7 @@ def refuse_others(context: typer.Context, allowed: set[str], *, why: str) -> Non
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name not in allowed and source is not None and source.name == "COMMANDLINE":
-            name = max(parameter.opts, key=len) if parameter.opts[0].startswith("-") else "PROMPT"
+            name = next((name for name in parameter.opts if name.startswith("--")), "PROMPT")
             raise OptionError(f"{why}, for which {name} means nothing; leave one of them out")
 
 
@@ -171,7 +181,7 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
         num_draft_tokens=options.num_draft_tokens,
         draft_vocab_size=options.draft_vocab,
         num_draft_branches=1 if options.draft_branches is None else options.draft_branches,
-        draft_memory="process" if options.draft_memory is None else options.draft_memory,
+        draft_memory="process" if options.draft_memory is None else str(user_path(options.draft_memory)),
         acceptance="coupled" if options.acceptance is None else options.acceptance,
         speculative_config=options.speculative_config,
         context_length=options.context_length,

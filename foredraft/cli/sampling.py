@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foredraft.cli.inputs import checked_argument, decoded
+from foredraft.cli.inputs import checked_argument, decoded, unescaped
 from foredraft.errors import OptionError
 from foredraft.files import user_path, without_mark
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Number = float | None
 Count = int | None
 Texts = list[str] | None
+AS_MANY_AS_FIT = -1
+"""What the command line takes for no limit of tokens, as llama.cpp does."""
 
 
 def _option(help: str, metavar: str, *names: str) -> Any:
@@ -79,6 +81,19 @@ class SamplingFlags:
         bool, typer.Option("--include-stop", help="Leave the stop string that ended the text in it.")
     ] = False
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past the model's end token.")] = False
+    escape: Annotated[
+        bool,
+        typer.Option("-e", "--escape", help=r"Read \n, \t, \xHH and the like in the prompt and in texts of options."),
+    ] = False
+
+    def text(self, option: str, argument: str) -> str:
+        """Return a text of the command line, escapes read where that was asked for.
+
+        Raises:
+            OptionError: it is not UTF-8.
+        """
+        text = checked_argument(option, argument)
+        return unescaped(option, text) if self.escape else text
 
     def params(self, **others: Any) -> "SamplingParams":
         """Return the sampling parameters; others: fields of them that are options of one command only.
@@ -89,10 +104,11 @@ class SamplingFlags:
         from foredraft.sampling import SamplingParams
 
         given: dict[str, Any] = {flag.name: getattr(self, flag.name) for flag in fields(self)} | others
+        del given["escape"]
         given["include_stop_str_in_output"] = given.pop("include_stop")
         for name in ("stop", "bad_words", "dry_sequence_breakers"):
             if given[name]:
-                given[name] = tuple(checked_argument(f"--{name.replace('_', '-')}", text) for text in given[name])
+                given[name] = tuple(self.text(f"--{name.replace('_', '-')}", text) for text in given[name])
         if given["dry_sequence_breakers"] == ("none",):
             given["dry_sequence_breakers"] = ()
         for name in ("json_schema", "grammar", "prediction"):
@@ -100,7 +116,10 @@ class SamplingFlags:
         if given["regex"] is not None:
             given["regex"] = checked_argument("--regex", given["regex"])
         given["logit_bias"] = _biases(given["logit_bias"])
-        return SamplingParams(**{name: value for name, value in given.items() if value is not None and value != []})
+        wanted = {name: value for name, value in given.items() if value is not None and value != []}
+        if wanted.get("max_tokens") == AS_MANY_AS_FIT:
+            wanted["max_tokens"] = None
+        return SamplingParams(**wanted)
 
 
 NONE_GIVEN = SamplingFlags()

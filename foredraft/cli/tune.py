@@ -10,6 +10,7 @@ import typer
 from foredraft.cli import options
 from foredraft.cli.console import PullDisplay, note, rendered, write
 from foredraft.errors import OptionError
+from foredraft.files import user_path
 
 if TYPE_CHECKING:
     from foredraft.llm import LLM
@@ -32,7 +33,9 @@ Draft = Annotated[
 Prompts = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help='Prompts: one a line, or .jsonl with "prompt" or "turns" (default: eight of our own).'
+        parser=user_path,
+        metavar="FILE",
+        help='Prompts: one a line, or .jsonl with "prompt" or "turns" (default: eight of our own).',
     ),
 ]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompts as they stand, without the chat template.")]
@@ -41,18 +44,30 @@ MaxTokens = Annotated[
 ]
 Minutes = Annotated[float, typer.Option(metavar="M", help="About how long it may take.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few settings and prompts, once.")]
-Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page with plots to this file.")]
+Html = Annotated[
+    Path | None, typer.Option(parser=user_path, metavar="FILE", help="Also write a page with plots to this file.")
+]
 ProfileFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write what was found out to this file, for --profile of generate and chat."),
+    typer.Option(
+        parser=user_path,
+        metavar="FILE",
+        help="Write what was found out to this file, for --profile of generate and chat.",
+    ),
 ]
 Record = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Only record what all drafters propose, to this file, for --replay."),
+    typer.Option(
+        parser=user_path, metavar="FILE", help="Only record what all drafters propose, to this file, for --replay."
+    ),
 ]
 Replay = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Only say what other settings would have brought on a recording or trace."),
+    typer.Option(
+        parser=user_path,
+        metavar="FILE",
+        help="Only say what other settings would have brought on a recording or trace.",
+    ),
 ]
 
 
