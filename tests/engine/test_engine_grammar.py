@@ -200,14 +200,15 @@ def test_a_form_that_the_vocabulary_cannot_spell_fails_alone() -> None:
     kinds[mark] = TokenKind.UNUSED
     lacking = replace(TOKENIZER, vocabulary=Vocabulary(vocabulary.tokens, bytes(kinds), vocabulary.style))
     decoder, _ = table_decoder(MODEL)
-    engine = make_engine(decoder, FirstDrafter(with_grammar([LookupDrafter()])), tokenizer=lacking)
+    engine = make_engine(decoder, FallbackDrafter(with_grammar([LookupDrafter()])), tokenizer=lacking)
     bad = submit(engine, PROMPT, SamplingParams(max_tokens=9, regex="a#b"))
     sound = submit(engine, PROMPT, SamplingParams(max_tokens=9, regex="aaa"))
-    while not engine.advance(sound):
-        pass
-    assert sound.completion(methods=["x"], load_s=0.0).text == "aaa"
-    with pytest.raises(OptionError, match=r"^--regex cannot be followed any further: no token of the model.*$"):
-        engine.advance(bad)
+    run_to_the_end(engine)
+    assert completion(sound).text == "aaa"
+    assert bad.sequence.status is Status.FAILED
+    assert isinstance(bad.sequence.error, OptionError)
+    assert str(bad.sequence.error).startswith("--regex cannot be followed any further: no token of the model")
+    assert "\n" not in str(bad.sequence.error)
 
 
 def test_a_vocabulary_without_an_end_token() -> None:

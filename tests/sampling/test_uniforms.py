@@ -95,10 +95,10 @@ def test_nothing_can_be_drawn_from_nothing() -> None:
 
 
 class View:
-    """A request."""
+    """A sequence."""
 
     tokens = [1, 2, 3]  # noqa: RUF012
-    choice = 0
+    sample_index = 0
     processors = None
 
     def __init__(self, **params: object) -> None:
