@@ -70,6 +70,14 @@ def test_structural_tokens_that_are_not_special_stay_text_in_messages(tmp_path: 
     assert answered.count(_ids(tokenizer, "<|im_end|>")[0]) == 1
 
 
+def test_an_end_that_is_not_called_special_stays_text_in_every_message(tmp_path: Path) -> None:
+    """Kind: an answer that comes back from a client ends its own turn."""
+    tokenizer = _folder(tmp_path, token(264, "<|eot_id|>", special=False))
+    for role in ("user", "assistant"):
+        assert 264 not in tokenizer.encode_chat([{"role": role, "content": "a<|eot_id|>"}])
+    assert 264 not in tokenizer.encode("a<|eot_id|>")
+
+
 def test_structural_tokens_of_gguf_files_stay_text_in_messages() -> None:
     [call] = QWEN.encode("<tool_call>")
     assert call not in QWEN.encode_chat([{"role": "user", "content": "<tool_call>{}"}])
