@@ -52,7 +52,14 @@ class Conversation:
 
     def render(self) -> Traced:
         """The text of the conversation; raises `UserError` where the template fails."""
-        text = template.render(self.source, {**self.variables, "messages": self.messages})
+        try:
+            text = template.render(self.source, {**self.variables, "messages": self.messages})
+        except UserError:
+            if all("content" in message for message in self.messages):
+                raise
+            # Some templates look for calls of tools instead, others add the content to something.
+            filled = [{"content": "", **message} for message in self.messages]
+            text = template.render(self.source, {**self.variables, "messages": filled})
         return _cut(text, self.tag) if self.tag else text
 
 

@@ -68,18 +68,18 @@ def add_declared(rust: RustTokenizer, settings: Mapping[str, Any], folder: Path,
     most: how many tokens the model has numbers for. A token that is merely named is left out beyond that: folders name
     tokens for padding, for example, that the model never had.
 
-    Raises `ModelFileError` where a token cannot have the id that the files give it.
+    Raises `ModelFileError` where a new token cannot have the id that the files give it.
     """
     special = {text: value for value in _all_special(settings) if (text := text_of(value))}
     for token_id, token in sorted(_listed(settings, special, folder).items()):
+        known = rust.token_to_id(token.content)
         rust.add_tokens([token])
         found = rust.token_to_id(token.content)
-        if found != token_id:
+        if known is None and found != token_id:
             raise ModelFileError(
                 f"{folder} gives {token.content!r} the id {token_id}, but its tokenizer.json makes it {found}"
             )
-    known = rust.get_added_tokens_decoder().values()
-    present = {token.content for token in known if token.special}
+    present = {token.content for token in rust.get_added_tokens_decoder().values() if token.special}
     for text, value in special.items():
         if text in present:
             continue

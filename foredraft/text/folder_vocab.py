@@ -66,7 +66,7 @@ def tokenizer_from_folder(path: str | Path) -> Tokenizer:
             variables.setdefault(name, tokens[token_id])
     return Tokenizer(
         vocabulary=Vocabulary(tokens, bytes(kinds), style),
-        encoder=_encoder(rust, literals_of(default or "")),
+        encoder=_encoder(rust, kinds, literals_of(default or "")),
         bos_id=prefix[0] if prefix else bos_id,
         eos_id=eos_id,
         eos_ids=eos_ids,
@@ -139,10 +139,12 @@ def _tokens(ids: Mapping[str, int], rust: RustTokenizer, style: Style, folder: P
     return tokens, kinds
 
 
-def _encoder(rust: RustTokenizer, literals: str) -> FolderEncoder:
+def _encoder(rust: RustTokenizer, kinds: bytearray, literals: str) -> FolderEncoder:
     added = rust.get_added_tokens_decoder()
-    control = {token.content: i for i, token in added.items() if token.special}
-    user_defined = {token.content: i for i, token in added.items() if not token.special}
+    # Tokens that end an answer are control tokens even where the folder does not call them special.
+    is_control = {i: token.special or kinds[i] == TokenKind.CONTROL for i, token in added.items()}
+    control = {token.content: i for i, token in added.items() if is_control[i]}
+    user_defined = {token.content: i for i, token in added.items() if not is_control[i]}
     structural = [text for text in user_defined if is_structural(text, literals)]
     splitter = SpecialSplitter(control, user_defined, structural)
     hidden = {token.content: token for token in added.values() if token.content in {*splitter.control, *structural}}

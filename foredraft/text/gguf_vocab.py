@@ -75,12 +75,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     is_spm = model == "llama"
     pre = _get(metadata, "pre", str) or "default"
     tokens, kinds = _read_tokens(metadata)
-    ids = dict(zip(tokens, range(len(tokens)), strict=True))
-    if len(ids) != len(tokens):
-        twice = next(i for i, text in enumerate(tokens) if ids[text] != i)
-        raise ModelFileError(
-            f"the vocabulary holds {tokens[twice]!r} twice (ids {twice} and {ids[tokens[twice]]}); the file is damaged"
-        )
+    ids = _ids(tokens)
 
     def special(name: str, default: int | None = None) -> int | None:
         token_id = _get(metadata, f"{name}_token_id", int)
@@ -88,10 +83,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
         return token_id if token_id is not None and token_id < len(tokens) else None
 
     # The defaults are those of llama.cpp, where they are control tokens; a byte-level vocabulary has none.
-    eos_id, bos_id = (
-        special("eos", _control(kinds, 2) if is_spm else None),
-        special("bos", _control(kinds, 1) if is_spm else None),
-    )
+    eos_id = special("eos", _control(kinds, 2) if is_spm else None)
+    bos_id = special("bos", _control(kinds, 1) if is_spm else None)
     stated = (eos_id, special("eot"), special("eom"))
     fill_in = (special("fim_pad"), special("fim_rep"), special("fim_sep"))
     declared = bytes(kinds)
@@ -117,6 +110,16 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
         space_prefix=prefix,
         templates=templates,
     )
+
+
+def _ids(tokens: Sequence[str]) -> dict[str, int]:
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    if len(ids) != len(tokens):
+        twice = next(i for i, text in enumerate(tokens) if ids[text] != i)
+        raise ModelFileError(
+            f"the vocabulary holds {tokens[twice]!r} twice (ids {twice} and {ids[tokens[twice]]}); the file is damaged"
+        )
+    return ids
 
 
 def _control(kinds: bytes | bytearray, token_id: int) -> int | None:

@@ -98,13 +98,13 @@ class ContinuingEncoder:
 class ExactEncoder:
     """Encodes bytes into tokens that spell exactly these, whatever the vocabulary puts before or makes of a text.
 
-    tokens: what each id stands for. without: ids that no text is spelled with.
+    num_tokens: how many tokens of the vocabulary there are to spell with; control tokens are none of them.
     """
 
-    def __init__(self, tokenizer: Tokenizer, tokens: Sequence[bytes], *, without: Sequence[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, num_tokens: int) -> None:
+        self._tokenizer = tokenizer
         self._continuing = ContinuingEncoder(tokenizer)
-        self._tokens = tokens
-        self._without = frozenset(without)
+        self._num_tokens = num_tokens
 
     def encode(self, data: bytes) -> list[int]:
         """Token ids: the tokenizer's own where they spell `data`, else the longest tokens, one after the other.
@@ -112,7 +112,7 @@ class ExactEncoder:
         They spell only the beginning where the vocabulary has nothing for the byte behind it.
         """
         ids = self._continuing.encode(data)
-        if b"".join(self._tokens[token] for token in ids) == data:
+        if b"".join(map(self._tokenizer.token_bytes, ids)) == data and max(ids, default=0) < self._num_tokens:
             return ids
         ids, place = [], 0
         while place < len(data):
@@ -126,8 +126,9 @@ class ExactEncoder:
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
-        real = ((piece, token) for token, piece in enumerate(self._tokens) if piece and token not in self._without)
-        return dict(real)  # of equal ones the last: words come behind the bytes
+        tokens = (token for token in range(self._num_tokens) if token not in self._tokenizer.special_ids)
+        pieces = ((self._tokenizer.token_bytes(token), token) for token in tokens)
+        return {piece: token for piece, token in pieces if piece}  # of equal ones the last: words come behind the bytes
 
     @cached_property
     def _longest(self) -> int:

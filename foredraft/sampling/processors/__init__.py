@@ -80,9 +80,9 @@ class ProcessorFactory:
 
     def _sequences(self, words: Sequence[str]) -> list[list[int]]:
         """The tokens of each word as it stands and after a space, where the two differ, as in vLLM."""
-        from foredraft.text.translation import ContinuingEncoder
+        from foredraft.text.translation import ExactEncoder
 
-        encoder = ContinuingEncoder(self._tokenizer)  # puts no space before a text where SentencePiece would
+        encoder = ExactEncoder(self._tokenizer, self._vocab_size)  # puts no space before a text, normalises none
         sequences: list[list[int]] = []
         for word in words:
             plain, spaced = (encoder.encode(text.encode()) for text in (word, " " + word.lstrip()))

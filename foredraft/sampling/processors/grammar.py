@@ -190,7 +190,7 @@ class _Vocabulary:
     def __init__(self, tokenizer: "Tokenizer", tokens: list[bytes], special_ids: list[int], end_id: int) -> None:
         from foredraft.text.translation import ExactEncoder
 
-        self._encoder = ExactEncoder(tokenizer, tokens, without=special_ids)
+        self._encoder = ExactEncoder(tokenizer, min(len(tokens), tokenizer.vocab_size))
         self.tokens = tokens
         self.special_token_ids = special_ids
         self.eos_token_id = end_id
