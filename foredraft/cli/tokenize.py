@@ -83,14 +83,14 @@ def detokenize(
 
 
 def _tokenizer(model: str, *, quiet: bool) -> "Tokenizer":
-    """The tokenizer of a model, fetched where needed. Its weights are not loaded."""
+    """The tokenizer of a model, fetched where needed. Its weights are not looked at."""
     from foredraft.models import store
-    from foredraft.models.source import open_model
+    from foredraft.models.source import tokenizer_data
     from foredraft.text import load_tokenizer
 
     with PullDisplay(shown=not quiet) as display:
         path = store.resolve(model, progress=display.for_model(model))
-    return load_tokenizer(open_model(path).tokenizer_data)
+    return load_tokenizer(tokenizer_data(path))
 
 
 def _shown(tokenizer: "Tokenizer", token: int) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sized
 from pathlib import Path
 
 from foredraft.errors import ModelFileError, UnsupportedModelError, UserError
-from foredraft.models.config import ARCHITECTURES
 from foredraft.files import read_text
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
@@ -58,7 +57,7 @@ def gguf_mistake(metadata: Mapping[str, object], tensors: Sized, path: Path) -> 
         return ModelFileError(f"{path}: holds what was measured for quantising (imatrix); give the file of the model")
     if architecture == "controlvector":
         return UnsupportedModelError(f"{path}: is a control vector, which cannot be applied; give the file of a model")
-    if architecture in ARCHITECTURES and not len(tensors):
+    if not len(tensors) and "tokenizer.ggml.tokens" in metadata:
         return ModelFileError(f"{path}: has no tensors, so it is a vocabulary only; give the file of the whole model")
     return None
 

@@ -16,12 +16,12 @@ from foredraft.models.folder_config import config_from_folder
 from foredraft.models.gguf_config import config_from_gguf
 from foredraft.models.gguf_file import GGUFFile
 from foredraft.models.mapping import shown
-from foredraft.models.mistaken import gguf_mistake
+from foredraft.models.mistaken import gguf_mistake, refuse_pointers
 from foredraft.models.names import folder_name, text_model_name
 from foredraft.models.safetensors_files import SafetensorsFolder
 from foredraft.models.tensor_info import TensorInfo
 
-__all__ = ["ModelSource", "TensorInfo", "open_model"]
+__all__ = ["ModelSource", "TensorInfo", "open_model", "tokenizer_data"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +58,21 @@ def open_model(path: str | Path) -> ModelSource:
         if path.name.endswith((".safetensors", ".json")) and path.exists():
             raise ModelFileError(f"{path}: is one file of a model folder; give the folder, {path.parent}")
         return _open_gguf(path)
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def tokenizer_data(path: str | Path) -> Mapping[str, object] | Path:
+    """What the tokenizer is made from, as in `ModelSource`, also of a model that cannot be run or has no weights.
+
+    Raises ModelFileError when it is missing or damaged.
+    """
+    path = user_path(path)
+    try:
+        if not path.is_dir():
+            return GGUFFile(path).metadata
+        refuse_pointers(sorted(path.glob("*token*")))
+        return path
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from None
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from gguf import GGUFWriter
 from helpers.command_line import REAL, runner
 from helpers.tiny import TinyModel
 
@@ -71,6 +72,20 @@ def test_there_and_back_through_pipes(model: str, tmp_path: Path) -> None:
     assert run("detokenize", "-m", model, stdin=ids).stdout == text.removeprefix(b"\xef\xbb\xbf") + b"\n"
     (tmp_path / "t.txt").write_bytes(text)
     assert run("tokenize", "-m", model, "--ids", "-f", "t.txt").stdout == ids
+
+
+def test_a_vocabulary_without_weights_is_enough(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Kind: files with a vocabulary only, or of a model that cannot be run, have tokens all the same."""
+    path, folder = tmp_path / "vocab.gguf", TinyModel().write_folder(tmp_path / "folder")
+    writer = GGUFWriter(path, "mamba")
+    TinyModel().add_metadata(writer)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).unlink()
+    for model in (path, folder):
+        assert _out(capfdbinary, "tokenize", "-m", str(model), "--ids", "the end") == "[257, 32, 101, 270]\n"
 
 
 @pytest.mark.parametrize(
