@@ -38,7 +38,10 @@ def as_prompts(given: object) -> list[Prompt]:
 
 
 def tokens_of(prompt: Prompt, tokenizer: Tokenizer, *, parse_special: bool = False) -> list[int]:
-    """The token ids of one prompt. parse_special: whether special tokens written in a text are read as such. Raises OptionError for what is none, and for an empty one."""
+    """The token ids of one prompt. Raises OptionError for what is none, and for an empty one.
+
+    parse_special: whether special tokens written in a text are read as such.
+    """
     if isinstance(prompt, Mapping):
         known = [key for key in ("prompt", "prompt_token_ids") if prompt.get(key) is not None]
         if len(known) != 1 or set(prompt) - {"prompt", "prompt_token_ids"}:

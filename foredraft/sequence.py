@@ -45,7 +45,7 @@ class Sequence:
     prompt this is. processors: what its options do to logits; None: nothing.
     blocks: where the target keeps the keys and values of what is computed.
     num_cached_tokens: of the prompt, found in the prefix cache. num_preemptions: times it gave its blocks back to
-    others and was computed anew. num_told_tokens: tokens whose computation drafters were told of; they are not told again.
+    others and was computed anew. num_told_tokens: tokens whose computation drafters were told of, which is done once.
     """
 
     id: int

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from foredraft.errors import UserError
+from foredraft.files import text_of, user_path
 from foredraft.tree import DraftTree
 
 FORMAT = 2
@@ -227,7 +228,7 @@ class TraceWriter:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = user_path(path)
         try:
             self._file = self.path.open("w", encoding="utf-8")
         except OSError as error:
@@ -262,7 +263,7 @@ def read_trace(path: str | Path) -> Iterator[Record]:
     Raises TraceFileError where the file cannot be read, or names the line that is no record.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = text_of(user_path(path).read_bytes())
     except OSError as error:
         raise TraceFileError(f"cannot read the trace {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -39,7 +39,6 @@ BELIEVED_AT_ONCE = 0.5
 """Part of what a node must promise below which a drafter's own estimate of a token is believed at once."""
 MAX_NODES = 48
 """Most drafted nodes of a round, of all sequences together."""
-LOOK = 100
 MARGIN = 0.03
 """Part by which a node must be expected to save more than it costs: expectations are never quite right."""
 
@@ -129,8 +128,7 @@ class AutoPlanner:
         remaining = [num_remaining_tokens(sequence) for sequence in sequences]
         is_due = self._skipping.is_due
         due = [most > 0 and is_due(one.id) for one, most in zip(sequences, remaining, strict=True)]
-        look = bool(sequences) and self._costs.cost.num_since(len(sequences)) >= LOOK
-        if not look and (any(due) or (self._model_based.active and any(remaining))):
+        if any(due) or (self._model_based.active and any(remaining)):
             return self._considered(batch, remaining, due, started)
         num_sequences = len(sequences)
         expected_s = self._costs.round_s(batch) if sequences else None
@@ -297,10 +295,7 @@ class AutoPlanner:
             self._rate.start_anew()
         if tells_costs(result):
             self._rate.observe(num_emitted, total_s)
-            if self._costs.cost.num_since(len(plan.sequences)) >= LOOK:
-                self._costs.observe(plan, result)
-            else:
-                self._costs.observe_overhead(result.times)
+            self._costs.observe_overhead(result.times)
         self._model_based.observe(plan.sequences, None, total_s)
         self._tell(self._never_skipped, plan, result)
 

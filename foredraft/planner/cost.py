@@ -107,10 +107,6 @@ class CostModel:
         per_pass = of_attention * self._calibration.per_position * num_positions
         return lambda number: point(number).of(corrected) + per_token * number + per_pass
 
-    def num_since(self, num_tokens: int) -> int:
-        """Passes observed since the last one of about so many tokens."""
-        return self._num_rounds - self._last_seen[self._point(num_tokens).nearest]
-
     def observe(self, num_tokens: int, seconds: float, num_token_positions: int = 0, num_positions: int = 0) -> None:
         """Learn from a pass that ran."""
         point = self._point(num_tokens)
@@ -175,10 +171,10 @@ class CostModel:
         Where these are slower, or faster, all of the work may be, or only the memory, which more tokens do not wait
         for as they compute in the meantime (Williams et al., "Roofline", 2009).
         """
-        if index <= self._of_levels:  # the speed is that of passes of these, or of more tokens
-            return self._level
-        seconds = self._calibration.seconds
-        of_all, of_memory = self._level, max(1.0, self._level * seconds[0] / seconds[index])
+        seconds, level = self._calibration.seconds, self._level
+        # Where passes of these or of more tokens were seen to be faster than calibrated, so is the arithmetic.
+        of_arithmetic = min(1.0, level) if index <= self._of_levels else 1.0
+        of_all, of_memory = level, max(of_arithmetic, level * seconds[0] / seconds[index])
         less, more = sorted((of_all, of_memory))
         return HOPE * less + (1.0 - HOPE) * more
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from foredraft.config import DraftConfig
 from foredraft.errors import OptionError, UserError
-from foredraft.files import write_whole
+from foredraft.files import text_of, user_path, write_whole
 from foredraft.planner.cost import Calibration
 from foredraft.planner.survival import Survival
 
@@ -92,7 +92,7 @@ class Profile:
         """Write the file. Raises ProfileError where that is not possible."""
         text = json.dumps({"format": FORMAT, **self.to_json()}, indent=1, allow_nan=False)
         try:
-            write_whole(Path(path), text + "\n")
+            write_whole(user_path(path), text + "\n")
         except UserError as error:
             raise ProfileError(str(error)) from error
 
@@ -100,7 +100,7 @@ class Profile:
     def read(cls, path: str | Path) -> "Profile":
         """The profile of a file. Raises ProfileError where it cannot be read or is none."""
         try:
-            values = json.loads(Path(path).read_bytes().decode("utf-8"))
+            values = json.loads(text_of(user_path(path).read_bytes()))
             if values["format"] != FORMAT:
                 raise ProfileError(
                     f"{path} is of another version of foredraft (format {values['format']}, this one reads {FORMAT}): "

@@ -162,8 +162,13 @@ def stated_ends(folder: Path) -> list[int]:
     inner = config.get("text_config")
     for source in (read_json(folder / "generation_config.json"), config, inner if isinstance(inner, dict) else {}):
         value = source.get("eos_token_id")
-        values = value if isinstance(value, list) else [value]
-        found += [i for i in values if isinstance(i, int) and not isinstance(i, bool)]
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        for one in values:
+            if isinstance(one, bool) or not isinstance(one, int):
+                raise ModelFileError(
+                    f"{folder}: eos_token_id must be the number of a token or a list of these, got {one!r}"
+                )
+            found.append(one)
     return found
 
 

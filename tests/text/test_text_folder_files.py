@@ -9,6 +9,7 @@ from text_samples import byte_folder, tiny_spm
 
 from foredraft.errors import ModelFileError
 from foredraft.text import Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
+from foredraft.text.folder_files import stated_ends
 from foredraft.text.translation import ContinuingEncoder
 
 CUT = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
@@ -134,3 +135,11 @@ def test_what_goes_on_gets_no_space_on_byte_level_vocabularies_that_write_one(tm
     assert tokenizer.decode(tokenizer.encode("ab")) == " ab"
     for text in ("ab", " a", "\nab", "é"):
         assert tokenizer.decode(ContinuingEncoder(tokenizer).encode(text.encode())) == text
+
+
+@pytest.mark.parametrize("value", ["</s>", 1.5, True, [2, "x"]])
+def test_an_end_token_that_is_no_number_is_refused(tmp_path: Path, value: object) -> None:
+    """Kind: an end that cannot be read is dropped silently, and no text ends."""
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": value}))
+    with pytest.raises(ModelFileError, match="eos_token_id must be the number"):
+        stated_ends(tmp_path)

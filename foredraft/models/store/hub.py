@@ -138,13 +138,15 @@ def _has_quantisation(file: str, quantisation: str) -> bool:
 
 
 def _folder_files(files: Sequence[str]) -> tuple[str, ...]:
-    """Return the files of a model at the top of the repository; weights named model* win over others."""
+    """Return the files of a model at the top of the repository, and its further chat templates; weights named model*
+    win over others."""
     top = [f for f in files if "/" not in f]
     weights = [f for f in top if f.endswith(".safetensors") and not f.startswith("adapter_")]
     weights = [f for f in weights if f.startswith("model")] or weights
     if "config.json" not in top or not weights:
         return ()
-    return tuple(sorted({f for f in top if _SIDE_FILES.fullmatch(f)} | set(weights)))
+    templates = {f for f in files if re.fullmatch(r"additional_chat_templates/[^/]+\.jinja", f)}
+    return tuple(sorted({f for f in top if _SIDE_FILES.fullmatch(f)} | set(weights) | templates))
 
 
 def _listed(names: Sequence[str], at_most: int = 8) -> str:

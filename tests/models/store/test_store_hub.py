@@ -232,3 +232,11 @@ def test_a_cache_of_the_hub_that_cannot_be_written(monkeypatch: pytest.MonkeyPat
     with pytest.raises(DownloadError, match=expected):
         pull_from_hub("org/name", progress=steps.append)
     assert [progress.step for progress in steps] == ["asking the hub"]
+
+
+def test_further_chat_templates_of_a_repository_are_fetched() -> None:
+    """Kind: a model has a template for tools in a folder of its own, and it is missing here."""
+    files = [*FOLDER, "additional_chat_templates/tool_use.jinja", "additional_chat_templates/deep/other.jinja"]
+    found = choose_files("org/name", files, None).folder_files
+    assert "additional_chat_templates/tool_use.jinja" in found
+    assert len(found) == len(FOLDER) + 1
