@@ -20,7 +20,7 @@ WORDS = "the river runs down from the mountains to the sea and people have alway
 class Interference:
     """What was seen. Seconds.
 
-    budget_pass_s: one forward pass of the token budget, behind half of the long prompt. longest_pause_s: between two
+    budget_pass_s: one forward pass of the token budget, behind all of the long prompt but this. longest_pause_s: between two
     pieces of any stream while the prompt was computed, and usual_pause_s the median. alone_pause_s: the median before.
     prompt_s: from the arrival of the prompt to its first token. cancel_s: of each of the five in turn, from the wish to
     when its blocks were free.
@@ -87,7 +87,8 @@ def measure(
     assert len(prompt) == prompt_tokens
     with llm.exclusive():
         budget_pass_s = median(
-            llm.decoder.time_forward(num_tokens=max_batched_tokens, context=prompt_tokens // 2) for _ in range(3)
+            llm.decoder.time_forward(num_tokens=max_batched_tokens, context=prompt_tokens - max_batched_tokens)
+            for _ in range(3)
         )
     streams = [_Stream(llm.stream(words[start : start + 40], params)) for start in range(NUM_STREAMS)]
     for stream in streams:

@@ -103,7 +103,9 @@ class Best {
   std::vector<Scored> found_;
 };
 
-constexpr size_t kBlock = 2048;  // logits that stay in the first cache from the check to the maximum
+// Logits of a block: they stay in the first cache from the check to the maximum, and as many blocks as tokens are asked
+// for are looked through once more, one logit at a time.
+constexpr size_t kBlock = 512;
 
 // Whether none is NaN or +inf. Sixteen side by side, as whole words: compilers make vectors of that.
 bool all_usable(const float* logits, size_t size) {

@@ -254,5 +254,7 @@ class Engine:
             self._end(output, Status.CANCELLED)
 
     def reset_prefix_cache(self) -> None:
-        """Forget what is cached of sequences that are over: later ones that begin alike are prefilled anew."""
+        """Forget what is cached of sequences that are over, by target and draft models: later ones that begin alike are
+        prefilled anew."""
         self._target.decoder.cache.pool.reset()
+        self._planner.reset_prefix_cache()

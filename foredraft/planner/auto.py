@@ -372,6 +372,11 @@ class AutoPlanner:
         for drafter in self._drafters:
             drafter.end(sequence_id)
 
+    def reset_prefix_cache(self) -> None:
+        """See `Planner`."""
+        for drafter in self._drafters:
+            drafter.reset_prefix_cache()
+
     def reason(self, sequence_id: int) -> str:
         """See `Planner`. With what drafters have to say against themselves, if anything."""
         known = self._known.get(sequence_id)

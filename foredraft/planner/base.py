@@ -86,5 +86,8 @@ class Planner(Protocol):
     def end(self, sequence_id: int) -> None:
         """The sequence is over."""
 
+    def reset_prefix_cache(self) -> None:
+        """Have draft models forget what is cached of sequences that are over."""
+
     def reason(self, sequence_id: int) -> str:
         """Why the sequence was drafted for as it was, in words. To be asked before it is over."""

@@ -78,6 +78,10 @@ class FixedPlanner:
         """See `Planner`."""
         self._drafter.end(sequence_id)
 
+    def reset_prefix_cache(self) -> None:
+        """See `Planner`."""
+        self._drafter.reset_prefix_cache()
+
     def reason(self, sequence_id: int) -> str:
         """See `Planner`. With what the drafter has to say against itself, if anything."""
         return f"{self._reason}; {self._drafter.problem}" if self._drafter.problem else self._reason
