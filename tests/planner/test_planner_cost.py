@@ -13,12 +13,12 @@ MEASURED = Calibration((1, 2, 4, 8, 16), (0.020, 0.021, 0.022, 0.030, 0.060), 1e
 
 def test_what_was_measured_is_predicted_and_the_rest_lies_between() -> None:
     model = CostModel(MEASURED)
-    for rows, seconds in zip(MEASURED.rows, MEASURED.seconds, strict=True):
-        assert model.seconds(rows) == pytest.approx(seconds)
+    for number, seconds in zip(MEASURED.num_tokens, MEASURED.seconds, strict=True):
+        assert model.seconds(number) == pytest.approx(seconds)
     assert model.seconds(6) == pytest.approx(0.026)
     assert model.seconds(32) == pytest.approx(0.060 + 16 * 0.030 / 8)
     assert model.seconds(100) > model.seconds(99)
-    assert model.seconds(2, num_row_positions=2000, num_positions=1000) == pytest.approx(0.021 + 1e-3 + 2e-4)
+    assert model.seconds(2, num_token_positions=2000, num_positions=1000) == pytest.approx(0.021 + 1e-3 + 2e-4)
 
 
 def test_a_slower_machine_is_noticed_and_a_hiccup_is_not() -> None:
@@ -32,8 +32,8 @@ def test_a_slower_machine_is_noticed_and_a_hiccup_is_not() -> None:
     assert model.seconds(1) == pytest.approx(0.030)
 
 
-def test_where_the_speed_changes_more_rows_are_hoped_to_cost_little() -> None:
-    """Kind: rows seem dear because only the memory became slower, are not tried, and so go on seeming dear."""
+def test_where_the_speed_changes_more_tokens_are_hoped_to_cost_little() -> None:
+    """Kind: tokens seem dear because only the memory became slower, are not tried, and so go on seeming dear."""
     for seconds in (0.030, 0.012):
         model = CostModel(MEASURED)
         for _ in range(30):
@@ -47,16 +47,25 @@ def test_what_was_seen_is_remembered_for_when_the_machine_is_as_fast_again() -> 
     fast, slow = {1: 0.016, 2: 0.019, 8: 0.034}, {1: 0.024, 2: 0.0245, 8: 0.033}
     for _ in range(3):
         for state in (fast, slow):
-            for rows in (1, 2, 8) * 5:
-                model.observe(rows, state[rows])
+            for number in (1, 2, 8) * 5:
+                model.observe(number, state[number])
     for state in (fast, slow):
         for _ in range(5):
             model.observe(1, state[1])
-        for rows, seconds in state.items():
-            assert model.seconds(rows) == pytest.approx(seconds, rel=0.04)
+        for number, seconds in state.items():
+            assert model.seconds(number) == pytest.approx(seconds, rel=0.04)
 
 
-def test_without_passes_of_one_row_those_of_more_say_how_fast_the_machine_is() -> None:
+@pytest.mark.parametrize("factor", [0.5, 0.8, 1.5, 2.0])
+def test_a_speed_that_only_passes_of_more_tokens_show_is_that_of_one_token_too(factor: float) -> None:
+    """Kind: where every round drafts, a plain round is thought to take as long as when the machine was slow."""
+    model = CostModel(MEASURED)
+    for _ in range(30):
+        model.observe(8, factor * 0.030)
+    assert model.seconds(1) == pytest.approx(factor * 0.020, rel=0.02)
+
+
+def test_without_passes_of_one_token_those_of_more_say_how_fast_the_machine_is() -> None:
     model = CostModel(MEASURED)
     for _ in range(40):
         model.observe(8, 0.060)
@@ -64,8 +73,8 @@ def test_without_passes_of_one_row_those_of_more_say_how_fast_the_machine_is() -
     assert model.seconds(16) > 0.07
 
 
-def test_a_calibration_that_is_wrong_for_some_rows_is_not_taken_for_a_change_of_speed() -> None:
-    """Kind: without passes of one row, those of four and of eight say in turn that the machine is fast and slow."""
+def test_a_calibration_that_is_wrong_for_some_numbers_is_not_taken_for_a_change_of_speed() -> None:
+    """Kind: without passes of one token, those of four and of eight say in turn that the machine is fast and slow."""
     model = CostModel(MEASURED)
     for turn in range(200):
         model.observe(*((4, 0.022), (8, 0.045))[turn % 2])
@@ -74,7 +83,7 @@ def test_a_calibration_that_is_wrong_for_some_rows_is_not_taken_for_a_change_of_
             assert model.seconds(4) == pytest.approx(0.022, rel=0.07)
 
 
-def test_what_was_seen_of_a_number_of_rows_outweighs_what_was_seen_of_others() -> None:
+def test_what_was_seen_of_a_number_of_tokens_outweighs_what_was_seen_of_others() -> None:
     model = CostModel(MEASURED)
     for _ in range(20):
         model.observe(1, 0.030)
@@ -94,37 +103,37 @@ def test_what_was_seen_long_ago_is_let_go() -> None:
     assert model.seconds(8) <= 1.2 * 0.030
 
 
-def test_more_rows_are_never_predicted_to_take_less() -> None:
+def test_more_tokens_are_never_predicted_to_take_less() -> None:
     model = CostModel(MEASURED)
     random = np.random.default_rng(0)
     for _ in range(200):
         model.observe(int(random.integers(1, 20)), float(random.uniform(0.01, 0.1)))
-        table = [model.seconds(rows) for rows in range(1, 81)]
+        table = [model.seconds(number) for number in range(1, 81)]
         assert table == sorted(table)
 
 
 def test_impossible_calibrations_are_refused() -> None:
-    for rows, seconds in [((), ()), ((2,), (0.1,)), ((1, 2), (0.1,)), ((1, 1), (0.1, 0.1)), ((1,), (0.0,))]:
+    for numbers, seconds in [((), ()), ((2,), (0.1,)), ((1, 2), (0.1,)), ((1, 1), (0.1, 0.1)), ((1,), (0.0,))]:
         with pytest.raises(ValueError, match="calibration"):
-            Calibration(rows, seconds)
+            Calibration(numbers, seconds)
 
 
 def fake_pass(num_tokens: int, context: int) -> float:
     return 0.01 + 0.001 * num_tokens + context * (2e-6 + 1e-6 * num_tokens)
 
 
-def test_calibration_finds_rows_and_attention() -> None:
+def test_calibration_finds_tokens_and_attention() -> None:
     found = calibrate(fake_pass, context=1000)
-    assert found.rows == (1, 2, 4, 8, 9, 16)
+    assert found.num_tokens == (1, 2, 4, 8, 9, 16)
     assert found.seconds == pytest.approx([0.011, 0.012, 0.014, 0.018, 0.019, 0.026])
     assert found.per_position == pytest.approx(2e-6)
-    assert found.per_position_row == pytest.approx(1e-6)
+    assert found.per_position_token == pytest.approx(1e-6)
     assert calibrate(fake_pass, context=0).per_position == 0.0
 
 
 def test_a_disturbed_pass_is_left_out() -> None:
     times = iter([9.0] + [0.01, 5.0, 0.01] * 50)
-    found = calibrate(lambda num_tokens, context: next(times), rows=(1, 2), context=0)
+    found = calibrate(lambda num_tokens, context: next(times), num_tokens=(1, 2), context=0)
     assert max(found.seconds) < 6.0
     assert found.seconds[0] == 0.01
 
@@ -139,11 +148,11 @@ def test_of_two_passes_the_undisturbed_one_counts(monkeypatch: pytest.MonkeyPatc
         return seconds
 
     monkeypatch.setattr("foredraft.planner.calibration.time.perf_counter", clock)
-    assert calibrate(time_pass, rows=(1, 2), context=0, budget_s=1.0).seconds == (0.1, 0.1)
+    assert calibrate(time_pass, num_tokens=(1, 2), context=0, budget_s=1.0).seconds == (0.1, 0.1)
 
 
 def test_attention_never_seems_to_cost_more_than_the_weights() -> None:
-    """Kind: a disturbance while the context is measured makes every long prompt look hopeless."""
+    """Kind: a disturbance while the context is measured makes drafts behind every long prompt seem not to pay."""
     found = calibrate(lambda num_tokens, context: 5.0 if context else 0.01, context=1000)
     assert found.per_position <= 0.01 / 1000
 

@@ -5,7 +5,11 @@ from collections.abc import Callable
 import pytest
 from helpers.planning import MOST, World, settled, usual_length, usual_speed
 
-from foredraft.tune.simulate import Simulated
+from foredraft.bench.simulate import Simulated
+
+LEFT_OUT = {(0.5, 0.36): 0.93, (0.8, 0.6): 0.9}
+"""Part of the best speed, by acceptance and step, where a model that would gain 5 and 9 % is hardly asked: at such
+prices, margins on what it must promise take that much. Elsewhere it is 0.96."""
 
 
 def assert_near_best(world: World, simulated: Simulated) -> None:
@@ -17,23 +21,29 @@ def assert_near_best(world: World, simulated: Simulated) -> None:
 
 @pytest.mark.parametrize("step", [0.0, 0.02, 0.1, 0.2, 0.36, 0.6])
 @pytest.mark.parametrize("acceptance", [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95])
-def test_the_length_is_the_best_within_one_token(acceptance: float, step: float) -> None:
+def test_length_and_speed_are_the_best(acceptance: float, step: float) -> None:
     world = World(acceptance, step)
     simulated = world.run()
-    assert abs(usual_length(simulated) - world.best()) <= 1 or acceptance == 0.95
-    assert_near_best(world, simulated)
-    assert usual_speed(settled(simulated)) >= 0.97 * world.speed(0)
+    assert abs(usual_length(simulated) - world.best()) <= 1
+    least = LEFT_OUT.get((acceptance, step), 0.96)
+    assert usual_speed(settled(simulated)) >= least * world.speed(world.best())
+    assert usual_speed(settled(simulated)) >= 0.985 * world.speed(0)
 
 
 @pytest.mark.parametrize("step", [0.0, 0.1, 0.36])
 @pytest.mark.parametrize("confidence", [lambda chance: chance**0.3, lambda chance: chance**3], ids=["over", "under"])
 def test_a_drafter_that_does_not_know_how_good_it_is(step: float, confidence: Callable[[float], float]) -> None:
     world = World(0.8, step, confidence=confidence)
-    assert_near_best(world, world.run())
+    simulated = world.run()
+    assert_near_best(world, simulated)
+    assert usual_speed(settled(simulated)) >= 0.95 * world.speed(world.best())
 
 
 @pytest.mark.parametrize("step", [0.0, 0.1])
 def test_a_drafter_that_is_good_for_two_tokens_only(step: float) -> None:
     world = World((0.9, 0.9, 0.1), step)
     assert world.best() == 2
-    assert 1 <= usual_length(world.run()) <= 3
+    simulated = world.run()
+    assert usual_length(simulated) in (2, 3)
+    # A model makes the third step to find that it was one too many.
+    assert usual_speed(settled(simulated)) >= 0.94 * world.speed(2)

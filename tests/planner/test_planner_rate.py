@@ -1,20 +1,20 @@
-"""The speed that rows and steps must beat is that of the text at hand."""
+"""The speed that drafted tokens and steps must beat is that of the text at hand."""
 
 import pytest
-from helpers.planning import TILES
+from helpers.planning import TILES, auto_planner, planned, told
 
-from foredraft.planner import AutoPlanner, RoundTimes
+from foredraft.bench.simulate import known_sequence, simulate
+from foredraft.planner import RoundTimes
 from foredraft.planner.cost import CostModel
 from foredraft.planner.rate import Rate
 from foredraft.testing import SimulatedClock, SyntheticDrafter
-from foredraft.tune.simulate import KnownRequest, simulate
 
 PLAIN = 40.0
 
 
 def rounds(rate: Rate, number: int, *, num_tokens: int = 1, seconds: float = 1 / PLAIN) -> None:
     for _ in range(number):
-        rate.observe(num_tokens, RoundTimes(0.0, seconds, 0.0))
+        rate.observe(num_tokens, seconds)
 
 
 def test_a_text_comes_at_the_speed_that_its_rounds_had() -> None:
@@ -27,7 +27,7 @@ def test_a_text_comes_at_the_speed_that_its_rounds_had() -> None:
 
 
 def test_a_new_text_has_a_speed_of_its_own() -> None:
-    """Kind: after code that comes five times as fast, rows seem dear to the first hundred tokens of the next answer."""
+    """Kind: after code that comes five times as fast, drafts seem dear to the first hundred tokens of the next."""
     rate = Rate()
     rounds(rate, 100, num_tokens=5)
     rate.start_anew()
@@ -36,15 +36,16 @@ def test_a_new_text_has_a_speed_of_its_own() -> None:
     assert rate.at_least(PLAIN) == pytest.approx(2 * PLAIN)
 
 
-def test_the_planner_starts_anew_with_a_new_answer_and_counts_rounds_in_which_nobody_is_asked() -> None:
+def test_the_planner_starts_anew_with_a_new_sequence_and_counts_skipped_rounds() -> None:
     clock, text = SimulatedClock(), [place % 97 for place in range(300)]
-    drafter = SyntheticDrafter(text, 1.0, step_s=lambda num: 0.0, clock=clock, name="free", confidence=lambda c: 0.9)
-    drafter.free = True
-    planner = AutoPlanner([drafter], CostModel(TILES), {}, clock=clock)
-    simulate([KnownRequest(0, [1, *text], 1)], planner, CostModel(TILES).seconds, clock)
+    drafter = SyntheticDrafter(text, 1.0, clock=clock, name="free", confidence=lambda c: 0.9)
+    planner = auto_planner([drafter], clock)
+    simulate([known_sequence(0, [1, *text], 1)], planner, CostModel(TILES).seconds, clock)
     assert planner._rate.at_least(1.0) > 2.0
-    planner.draft([KnownRequest(1, [1, 2], 1)])
-    assert planner._rate.at_least(1.0) == 1.0
-    rounds(planner._rate, 3, num_tokens=3, seconds=1.0)
-    planner._observe_idle([], [], RoundTimes(0.0, 1.0, 0.0))
-    assert planner._rate.at_least(1.0) < 2.5
+    planned(planner, known_sequence(2, [1, *text], 1))
+    ending = known_sequence(1, [1, 2], 1)
+    plan = planned(planner, ending)
+    assert planner._rate.at_least(1.0) > 2.0  # a plan alone changes nothing
+    ending.tokens.append(2)
+    planner.observe(plan, told(plan, [()], RoundTimes(0.0, 1.0, 0.0)))
+    assert planner._rate.at_least(0.1) == pytest.approx(1.0)

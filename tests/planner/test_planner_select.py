@@ -10,8 +10,8 @@ from foredraft.tree import DraftTree
 PLAIN = 1 / 20
 
 
-def costs(num_rows: int) -> float:
-    return 20.0 + 2.0 * (num_rows - 1)
+def costs(num_tokens: int) -> float:
+    return 20.0 + 2.0 * (num_tokens - 1)
 
 
 def chosen(tree: DraftTree, *, rate: float = PLAIN, verify=costs, spent: float = 0.0) -> DraftTree:
@@ -21,17 +21,17 @@ def chosen(tree: DraftTree, *, rate: float = PLAIN, verify=costs, spent: float =
 
 def test_nodes_are_kept_as_far_as_they_pay() -> None:
     chain = DraftTree.chain(1, (2, 3, 4, 5), (0.5, 0.5, 0.5, 0.5))  # on the path with 1/2, 1/4, 1/8, 1/16
-    assert chosen(chain).tokens == (1, 2, 3, 4)  # a row costs a tenth of a token
+    assert chosen(chain).tokens == (1, 2, 3, 4)  # a node costs a tenth of a token
     assert chosen(chain, rate=2 * PLAIN).tokens == (1, 2, 3)  # and where tokens come fast, a fifth
     assert chosen(chain, rate=6 * PLAIN).tokens == (1,)
-    assert chosen(chain, verify=lambda rows: 20.0) is chain
-    assert chosen(chain, verify=lambda rows: 20.0 * rows).tokens == (1,)
+    assert chosen(chain, verify=lambda number: 20.0) is chain
+    assert chosen(chain, verify=lambda number: 20.0 * number).tokens == (1,)
 
 
 def test_a_step_in_the_costs_is_looked_beyond() -> None:
-    """Kind: the search ends at the first row that does not pay, though the next eight are free."""
+    """Kind: the search ends at the first node that does not pay, though the next eight are free."""
     chain = DraftTree.chain(1, tuple(range(2, 10)), (0.95,) * 8)
-    kept = chosen(chain, verify=lambda rows: 20.0 if rows == 1 else 40.0)
+    kept = chosen(chain, verify=lambda number: 20.0 if number == 1 else 40.0)
     assert kept is chain
 
 
@@ -42,8 +42,8 @@ def test_what_was_spent_is_spent() -> None:
 
 
 def test_what_gains_nothing_is_not_verified() -> None:
-    """Kind: where rows cost nothing, nodes without a chance are verified too."""
-    assert chosen(DraftTree.chain(1, (2, 3), (0.5, 0.0)), verify=lambda rows: 20.0).tokens == (1, 2)
+    """Kind: where the pass costs nothing, nodes without a chance are verified too."""
+    assert chosen(DraftTree.chain(1, (2, 3), (0.5, 0.0)), verify=lambda number: 20.0).tokens == (1, 2)
 
 
 def test_siblings_share_one_certainty() -> None:
@@ -64,8 +64,8 @@ def test_no_other_choice_of_nodes_is_better(shapes: list[list[tuple[int, float]]
         trees.append(DraftTree(tuple(range(len(parents))), tuple(parents), (1.0, *(c for _, c in shape))))
     chances = [survivals(tree, tree.confidence) for tree in trees]
 
-    def verify(rows: int) -> float:
-        return 20.0 + step * (rows - 1)
+    def verify(num_tokens: int) -> float:
+        return 20.0 + step * (num_tokens - 1)
 
     found = select(trees, chances, verify, rate=rate, spent_s=1.0, max_nodes=48)
     best = max(
@@ -74,9 +74,8 @@ def test_no_other_choice_of_nodes_is_better(shapes: list[list[tuple[int, float]]
         for choice in itertools.product(*(_parts(tree) for tree in trees))
     )
     assert found.value(rate) == pytest.approx(best)
-    kept = sum(sum(survivals(tree, tree.confidence)) for tree in found.trees)
-    if all(tree.num_nodes == whole.num_nodes for tree, whole in zip(found.trees, trees, strict=True)):
-        assert kept == pytest.approx(found.tokens)
+    kept = sum(own[node] for own, tree in zip(chances, found.trees, strict=True) for node in tree.tokens)
+    assert kept == pytest.approx(found.tokens)  # a node's token is its index
 
 
 def _parts(tree: DraftTree) -> list[tuple[int, ...]]:
@@ -86,7 +85,7 @@ def _parts(tree: DraftTree) -> list[tuple[int, ...]]:
     return [(0, *part) for part in subsets if all(tree.parents[node] in (0, *part) for node in part)]
 
 
-def test_requests_compete_for_rows() -> None:
+def test_sequences_compete_for_the_pass() -> None:
     good, poor = DraftTree.chain(1, (2, 3), (0.9, 0.9)), DraftTree.chain(5, (6, 7), (0.15, 0.9))
     chances = [survivals(tree, tree.confidence) for tree in (good, poor)]
     kept = select([good, poor], chances, costs, rate=4 * PLAIN, spent_s=0.0, max_nodes=48).trees
