@@ -17,6 +17,7 @@ from foredraft.kernels.choose import available_cores
 from foredraft.loaded import EngineOptions, LoadedModel
 from foredraft.machine import processor_name
 from foredraft.models.cached_decoder import CachedDecoder
+from foredraft.models.generation_defaults import GenerationDefaults
 from foredraft.models.store import DEFAULT_MODEL
 from foredraft.planner import AutoPlanner, Learned, Profile
 from foredraft.sampling import SamplingParams
@@ -180,6 +181,15 @@ class LLM:
     def learned(self) -> Mapping[str, Learned]:
         """What was found out about drafters so far, by their names; nothing where the plan is fixed."""
         return self._planner.learned if isinstance(self._planner, AutoPlanner) else {}
+
+    @property
+    def generation_defaults(self) -> GenerationDefaults:
+        """How the makers of the model advise to sample (generation_config.json). Nothing of it is used by itself."""
+        return self._loaded.generation_defaults
+
+    def get_default_sampling_params(self, **given: Any) -> SamplingParams:
+        """The makers' advice as parameters. given: fields that are to be something else."""
+        return SamplingParams(**{**self.generation_defaults.sampling, **given})
 
     @property
     def calibration_key(self) -> Mapping[str, object]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from foredraft import __version__
@@ -14,6 +15,8 @@ from foredraft.errors import OptionError
 from foredraft.kernels.choose import available_cores, choose_kernels
 from foredraft.kernels.operations import Kernels
 from foredraft.machine import available_memory, processor_name
+from foredraft.models.cached_decoder import CachedDecoder
+from foredraft.models.generation_defaults import GenerationDefaults, generation_defaults
 from foredraft.models.load import exposing, load_decoder
 from foredraft.models.source import open_model
 from foredraft.models.store import cache_folder, resolve
@@ -91,6 +94,12 @@ class LoadedModel:
             ) from None
         return longest
 
+    @cached_property
+    def generation_defaults(self) -> GenerationDefaults:
+        """How the makers of the model advise to sample. Raises ModelFileError for a file that is damaged."""
+        source = self.decoder.source
+        return GenerationDefaults() if source is None else generation_defaults(source.tokenizer_data)
+
     @property
     def settings(self) -> dict[str, object]:
         """What traces say of how the engine was made."""
@@ -108,10 +117,9 @@ class LoadedModel:
                 decoder=self.decoder,
                 vocab_size=self.vocab_size,
             )
-            planner, layers, needs_features = self._planner(config, context, profile)
-            target = ModelTarget(exposing(self.decoder, layers) if layers else self.decoder, self.vocab_size)
+            planner, decoder, needs_features = self._planner(config, context, profile)
             engine = Engine(
-                target,
+                ModelTarget(decoder, self.vocab_size),
                 planner,
                 self.tokenizer,
                 context_length=context_length,
@@ -125,24 +133,24 @@ class LoadedModel:
 
     def _planner(
         self, config: DraftConfig, context: DraftContext, profile: Profile | None
-    ) -> tuple[Planner, tuple[int, ...], bool]:
+    ) -> tuple[Planner, CachedDecoder, bool]:
         """A fixed plan where a number was asked for or nothing is drafted, else one that goes by what pays.
 
-        With it the layers whose hidden states its drafters want, and whether those of whole prompts.
+        With it the decoder that shows the hidden states its drafters want, and whether they want those of whole prompts.
         """
         if config.num_draft_tokens is not None or config.is_plain:
             drafter, reason = make_drafter(config, context)
             if not config.is_plain:
                 drafter = first_with_grammar(drafter)
             planner: Planner = FixedPlanner(drafter, config.num_draft_tokens or 0, reason=reason)
-            return planner, drafter.spec.layers, drafter.spec.needs_prompt_features
+            return planner, exposing(self.decoder, drafter.spec.layers), drafter.spec.needs_prompt_features
         drafters = with_grammar(make_drafters(config, context))
-        layers = tuple(sorted({layer for drafter in drafters for layer in drafter.spec.layers}))
+        decoder = exposing(self.decoder, [layer for drafter in drafters for layer in drafter.spec.layers])
         store = CalibrationStore(cache_folder() / "calibration")
         planner = make_auto_planner(
-            drafters, self.decoder, store, self.calibration_key, lambda: self.tokenizer.encode(SAMPLE), profile
+            drafters, decoder, store, self.calibration_key, lambda: self.tokenizer.encode(SAMPLE), profile
         )
-        return planner, layers, any(drafter.spec.needs_prompt_features for drafter in drafters)
+        return planner, decoder, any(drafter.spec.needs_prompt_features for drafter in drafters)
 
 
 def _calibration_key(path: Path, kernels: Kernels, threads: int) -> Mapping[str, object]:

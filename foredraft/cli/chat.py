@@ -10,18 +10,23 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from foredraft.cli import options
-from foredraft.cli.console import note, summary, write
+from foredraft.cli.console import details, note, summary, write
 from foredraft.cli.inputs import checked_argument
 from foredraft.cli.sampling import AS_MANY_AS_FIT, NONE_GIVEN, SamplingFlags, takes_sampling
+from foredraft.cli.templates import advised, chat_options, check_generation_config
 from foredraft.errors import ContextLengthError, OptionError
 
 if TYPE_CHECKING:
+    from foredraft.inputs import ChatOptions
     from foredraft.llm import LLM, Chunk, Completion
     from foredraft.sampling import SamplingParams
 
 DEFAULT_MAX_TOKENS = 1024
+FOR_THE_MODEL = ("/think", "/no_think", "/nothink")
+"""Commands that some models know themselves, and that are messages here."""
 HELP = """\
 /reset  forget the conversation      /stats  how fast the answers came, and why
+/drop   forget the oldest turns, as many as make room for a message that did not fit, and answer it
 /exit   leave (as does Ctrl-D)       /help   this list
 Ctrl-C stops an answer; what was said of it stays in the conversation."""
 
@@ -30,6 +35,8 @@ Ctrl-C stops an answer; what was said of it stays in the conversation."""
 def chat(
     model: options.Model = "smollm2-135m",
     system: options.System = None,
+    chat_template: options.ChatTemplate = None,
+    chat_template_kwargs: options.ChatTemplateKwargs = None,
     draft: options.Draft = None,
     num_draft_tokens: options.NumDraftTokens = None,
     draft_vocab: options.DraftVocab = None,
@@ -39,8 +46,10 @@ def chat(
     speculative_config: options.SpeculativeConfig = None,
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
     sampling: SamplingFlags = NONE_GIVEN,
+    generation_config: options.GenerationConfig = None,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
+    kv_memory: options.KvMemory = None,
     trace: options.Trace = None,
     profile: options.Profile = None,
     quiet: options.Quiet = False,
@@ -52,6 +61,8 @@ def chat(
     if max_tokens != AS_MANY_AS_FIT:
         options.at_least_1("--max-tokens", max_tokens)
     params = sampling.params(max_tokens=max_tokens)
+    check_generation_config(generation_config)
+    template = chat_options(chat_template, chat_template_kwargs)
     engine = options.EngineOptions(
         model=model,
         draft=draft,
@@ -63,22 +74,28 @@ def chat(
         speculative_config=speculative_config,
         threads=threads,
         context_length=context_length,
+        kv_memory=kv_memory,
         trace=trace,
         profile=profile,
     )
     system = None if system is None else sampling.text("--system", system)
     llm = options.load(engine, quiet=quiet)
-    if not llm.has_chat_template:
+    if not llm.has_chat_template and "chat_template" not in template:
         raise OptionError("this model has no chat template; use `foredraft generate` to continue a text")
-    _converse(Conversation(llm, params, system, quiet=quiet))
+    params = sampling.params(defaults=advised(llm, generation_config, quiet=quiet), max_tokens=max_tokens)
+    _converse(Conversation(llm, params, system, template, quiet=quiet))
 
 
 class Conversation:
     """The messages so far, and what the answers cost."""
 
-    def __init__(self, llm: "LLM", params: "SamplingParams", system: str | None, *, quiet: bool) -> None:
+    def __init__(
+        self, llm: "LLM", params: "SamplingParams", system: str | None, template: "ChatOptions", *, quiet: bool
+    ) -> None:
         self._llm = llm
         self._params = params
+        self._template = template
+        self._refused: str | None = None
         self._start = [] if system is None else [{"role": "system", "content": system}]
         self._quiet = quiet
         self._totals = Totals()
@@ -87,6 +104,33 @@ class Conversation:
     def reset(self) -> None:
         """Forget everything but the system message."""
         self.messages = list(self._start)
+        self._refused = None
+
+    def drop(self) -> None:
+        """Forget the oldest turns, as many as make room for the message that did not fit, and answer that."""
+        if self._refused is None:
+            note("(nothing to make room for: the last message did fit)")
+            return
+        text, num_dropped, kept = self._refused, 0, list(self.messages)
+        while not self._fits(kept, text):
+            turns = [i for i, message in enumerate(kept) if message["role"] == "user"]
+            if not turns:
+                note("(it does not fit into an empty conversation either: shorten the message)")
+                return
+            end = turns[1] if len(turns) > 1 else len(kept)
+            del kept[turns[0] : end]
+            num_dropped += 1
+        self.messages = kept
+        note(f"(forgot the oldest {num_dropped} turn{'' if num_dropped == 1 else 's'})")
+        self.answer(text)
+
+    def _fits(self, messages: list[dict[str, str]], text: str) -> bool:
+        try:
+            asked = [*messages, {"role": "user", "content": text}]
+            with _closing(self._llm.stream(asked, self._params, **self._template)):
+                return True
+        except ContextLengthError:
+            return False
 
     def stats(self) -> str:
         """Return what is known of the speed of the answers, in one or two lines."""
@@ -98,12 +142,13 @@ class Conversation:
         What does not fit into the context is refused with a line, and not remembered.
         """
         self.messages.append({"role": "user", "content": text})
+        self._refused = None
         said: list[str] = []
         completion: Completion | None = None
         try:
             with (
                 answer_interrupts() as interrupted,
-                _closing(self._llm.stream(self.messages, self._params)) as stream,
+                _closing(self._llm.stream(self.messages, self._params, **self._template)) as stream,
             ):
                 for chunk in stream:
                     said.append(chunk.text)
@@ -113,7 +158,8 @@ class Conversation:
                         break
         except ContextLengthError as error:
             self._remember("".join(said))
-            note(f"{error}; /reset starts a new conversation")
+            self._refused = text
+            note(f"{error}; /drop forgets the oldest turns and answers, /reset starts a new conversation")
             return
         except KeyboardInterrupt:  # a second Ctrl-C, when the next token takes too long to come
             pass
@@ -156,7 +202,7 @@ class Totals:
             self.completions.append(completion)
 
     def report(self) -> str:
-        """Return the sums, and the last answer's figures, in two lines."""
+        """Return the sums in a line, and the figures of the last completion in two."""
         stopped = f", {self.num_stopped} stopped" if self.num_stopped else ""
         if not self.completions:
             return f"no whole answer yet{stopped}"
@@ -169,11 +215,19 @@ class Totals:
         figures = [f"{num} answer{'s' if num > 1 else ''}{stopped}", f"{num_tokens} tokens"]
         if decode_s > 0:
             figures.append(f"{num_tokens / decode_s:.1f} tokens/s")
+        if speedup := self._speedup():
+            figures.append(f"{speedup:.2f} times plain decoding")
         if num_rounds:
             figures.append(f"mean acceptance length {num_emitted / num_rounds:.2f}")
         last = self.completions[-1]
-        reason = f" ({last.speculation.reason})" if last.speculation.reason else ""
-        return f"all:  {', '.join(figures)}\nlast: {summary(last)}{reason}"
+        return f"all:  {', '.join(figures)}\nlast: {summary(last)}\n      {details(last)}"
+
+    def _speedup(self) -> float | None:
+        """Over plain decoding, of all completions of which it is known: by the time that each would have taken."""
+        known = [c for c in self.completions if c.speculation.speedup is not None and c.speculation.num_draft_tokens]
+        took_s = sum(c.timings.decode_s for c in known)
+        plain_s = sum(c.timings.decode_s * (c.speculation.speedup or 0.0) for c in known)
+        return plain_s / took_s if took_s > 0 else None
 
 
 @contextlib.contextmanager
@@ -252,7 +306,7 @@ def _handle(conversation: Conversation, line: str, *, interactive: bool) -> bool
             raise
         note(str(error))
         return True
-    if re.match(r"/[A-Za-z]*(\s|$)", text):
+    if re.match(r"/[A-Za-z]*(\s|$)", text) and text.split()[0] not in FOR_THE_MODEL:
         return _command(conversation, text)
     if text:
         conversation.answer(text)
@@ -261,7 +315,7 @@ def _handle(conversation: Conversation, line: str, *, interactive: bool) -> bool
 
 def _command(conversation: Conversation, text: str) -> bool:
     command, _, rest = text.partition(" ")
-    if command not in ("/exit", "/help", "/reset", "/stats"):
+    if command not in ("/drop", "/exit", "/help", "/reset", "/stats"):
         note(f"unknown command {command}; /help lists the commands")
     elif rest.strip():
         note(f"{command} takes nothing after it")
@@ -269,6 +323,8 @@ def _command(conversation: Conversation, text: str) -> bool:
         return False
     elif command == "/help":
         note(HELP)
+    elif command == "/drop":
+        conversation.drop()
     elif command == "/stats":
         note(conversation.stats())
     else:

@@ -47,21 +47,35 @@ def note(line: str = "") -> None:
 
 
 def summary(completion: "Completion") -> str:
-    """Return one line on how an answer was made: `128 tokens, 187.3 tokens/s, ..., drafter lookup`."""
+    """Return one line on how fast a completion came: `128 tokens, 187.3 tokens/s, 1.43 times plain decoding`.
+
+    An acceptance rule that changes texts is always named.
+    """
     from foredraft.accept import in_words
 
-    num_tokens = completion.usage.completion_tokens
-    speculation = completion.speculation
+    num_tokens, speculation = completion.usage.completion_tokens, completion.speculation
     parts = [f"{num_tokens} token{'' if num_tokens == 1 else 's'}"]
     if completion.timings.tokens_per_s:
         parts.append(f"{completion.timings.tokens_per_s:.1f} tokens/s")
-    if speculation.mean_acceptance_length is not None:
-        parts.append(f"mean acceptance length {speculation.mean_acceptance_length:.2f}")
-    methods = [method for method in speculation.methods if method != "none"]
-    parts.append(f"drafter {' + '.join(methods)}" if methods else "no drafter")
+    if speculation.speedup is not None and speculation.num_draft_tokens:
+        parts.append(f"{speculation.speedup:.2f} times plain decoding")
     if rule := in_words(speculation.acceptance, speculation.equality):
         parts.append(rule + _cost(speculation))
     return ", ".join(parts)
+
+
+def details(completion: "Completion") -> str:
+    """Return one line on how drafting went: mean acceptance length, acceptance rate, drafters, and why."""
+    speculation = completion.speculation
+    parts = []
+    if speculation.mean_acceptance_length is not None:
+        parts.append(f"mean acceptance length {speculation.mean_acceptance_length:.2f}")
+    if speculation.acceptance_rate is not None:
+        parts.append(f"acceptance rate {speculation.acceptance_rate:.0%}")
+    methods = [method for method in speculation.methods if method != "none"]
+    parts.append(f"drafter {' + '.join(methods)}" if methods else "no drafter")
+    reason = f" ({speculation.reason})" if speculation.reason else ""
+    return ", ".join(parts) + reason
 
 
 def _cost(speculation: "Speculation") -> str:

@@ -1,17 +1,19 @@
 """`foredraft generate`: one prompt in, its answer or continuation out, as it is produced."""
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foredraft.cli import options
-from foredraft.cli.console import note, summary, write
+from foredraft.cli.console import details, note, summary, write
 from foredraft.cli.inputs import read_prompt
 from foredraft.cli.sampling import NONE_GIVEN, SamplingFlags, takes_sampling
+from foredraft.cli.templates import advised, chat_options, check_generation_config
 from foredraft.errors import OptionError, UserError
 
 if TYPE_CHECKING:
+    from foredraft.inputs import PromptOptions
     from foredraft.llm import LLM, Completion
     from foredraft.sampling import SamplingParams
 
@@ -25,6 +27,9 @@ def generate(
     prompt_file: options.PromptFile = None,
     system: options.System = None,
     raw: options.Raw = False,
+    special: options.Special = False,
+    chat_template: options.ChatTemplate = None,
+    chat_template_kwargs: options.ChatTemplateKwargs = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of streaming the text.")
     ] = False,
@@ -37,6 +42,7 @@ def generate(
     speculative_config: options.SpeculativeConfig = None,
     max_tokens: options.MaxTokens = None,
     sampling: SamplingFlags = NONE_GIVEN,
+    generation_config: options.GenerationConfig = None,
     n: options.NumAnswers = None,
     best_of: options.BestOf = None,
     logprobs: options.Logprobs = None,
@@ -44,8 +50,12 @@ def generate(
     echo: options.Echo = False,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
+    kv_memory: options.KvMemory = None,
+    max_running: options.MaxRunning = None,
+    max_batched_tokens: options.MaxBatchedTokens = None,
     trace: options.Trace = None,
     profile: options.Profile = None,
+    verbose: options.Verbose = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Answer or continue a prompt.
@@ -53,9 +63,17 @@ def generate(
     The model's chat template is applied where it has one, unless --raw. The text goes to stdout while it is
     produced, everything else to stderr.
     """
-    params = sampling.params(
-        max_tokens=max_tokens, n=n, best_of=best_of, logprobs=logprobs, prompt_logprobs=prompt_logprobs, echo=echo
-    )
+    own: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "n": n,
+        "best_of": best_of,
+        "logprobs": logprobs,
+        "prompt_logprobs": prompt_logprobs,
+        "echo": echo,
+    }
+    check_generation_config(generation_config)
+    params = sampling.params(**own)
+    chat = chat_options(chat_template, chat_template_kwargs)
     if not as_json and (params.logprobs is not None or params.prompt_logprobs is not None):
         raise OptionError("--logprobs and --prompt-logprobs need --json, which is where they are printed")
     engine = options.EngineOptions(
@@ -69,16 +87,26 @@ def generate(
         speculative_config=speculative_config,
         threads=threads,
         context_length=context_length,
+        kv_memory=kv_memory,
+        max_running=max_running,
+        max_batched_tokens=max_batched_tokens,
         trace=trace,
         profile=profile,
     )
     if raw and system is not None:
         raise OptionError("--system needs the chat template, which --raw switches off; drop one of them")
+    if raw and chat:
+        raise OptionError("--raw switches the chat template off, for which its options mean nothing; drop one of them")
+    if special and not raw:
+        raise OptionError("--special needs --raw: the chat template writes its special tokens itself")
     text = read_prompt(prompt, prompt_file, raw=raw, escape=sampling.escape)
     system = None if system is None else sampling.text("--system", system)
     llm = options.load(engine, quiet=quiet)
-    completion = _answer(llm, chat_or_text(llm, text, system, raw=raw), params, stream=not as_json)
-    _report(completion, as_json=as_json, quiet=quiet)
+    params = sampling.params(defaults=advised(llm, generation_config, quiet=quiet), **own)
+    request = chat_or_text(llm, text, system, raw=raw, has_template="chat_template" in chat)
+    how: PromptOptions = {"parse_special": True} if special else dict(chat)  # type: ignore[assignment]
+    completion = _answer(llm, request, params, how, stream=not as_json)
+    _report(completion, as_json=as_json, quiet=quiet, verbose=verbose)
 
 
 def _one_by_one(completion: "Completion") -> str:
@@ -89,17 +117,22 @@ def _one_by_one(completion: "Completion") -> str:
     return "".join(f"--- answer {choice.index + 1} of {num} ---\n{choice.text}\n" for choice in completion.choices)
 
 
-def _report(completion: "Completion", *, as_json: bool, quiet: bool) -> None:
+def _report(completion: "Completion", *, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Print what belongs behind an answer: the one JSON object instead of it, or a summary on stderr."""
     if as_json:
         write(json.dumps(completion.to_json_dict(), ensure_ascii=False, allow_nan=False) + "\n")
     elif not quiet:
         note(summary(completion))
+        if verbose:
+            note(details(completion))
 
 
-def chat_or_text(llm: "LLM", text: str, system: str | None, *, raw: bool) -> str | Messages:
-    """Return the chat messages, or the bare text for a model without a template or when `raw`."""
-    if raw or not llm.has_chat_template:
+def chat_or_text(llm: "LLM", text: str, system: str | None, *, raw: bool, has_template: bool = False) -> str | Messages:
+    """Return the chat messages, or the bare text for a model without a template or when `raw`.
+
+    has_template: whether there is a template besides the model's.
+    """
+    if raw or not (llm.has_chat_template or has_template):
         if system is not None:
             raise UserError("--system needs a chat template, and this model has none; put it into the prompt")
         return text
@@ -109,18 +142,20 @@ def chat_or_text(llm: "LLM", text: str, system: str | None, *, raw: bool) -> str
     return messages
 
 
-def _answer(llm: "LLM", request: str | Messages, params: "SamplingParams", *, stream: bool) -> "Completion":
+def _answer(
+    llm: "LLM", request: str | Messages, params: "SamplingParams", how: "PromptOptions", *, stream: bool
+) -> "Completion":
     """Produce the whole answer, on stdout while it comes if `stream`, followed there by one line ending.
 
     Several answers cannot come at once in one terminal: they are printed when all are there.
     """
     if params.num_choices > 1:
-        several = llm.generate(request, params)[0] if isinstance(request, str) else llm.chat(request, params)
+        several = _all_at_once(llm, request, params, how)
         if stream:
             write(_one_by_one(several))
         return several
     completion = None
-    for chunk in llm.stream(request, params):
+    for chunk in llm.stream(request, params, **how):
         if stream and chunk.text:
             write(chunk.text)
         completion = chunk.completion or completion
@@ -129,3 +164,10 @@ def _answer(llm: "LLM", request: str | Messages, params: "SamplingParams", *, st
     if stream:
         write("\n")
     return completion
+
+
+def _all_at_once(llm: "LLM", request: str | Messages, params: "SamplingParams", how: "PromptOptions") -> "Completion":
+    if isinstance(request, str):
+        return llm.generate(request, params, parse_special=how.get("parse_special", False))[0]
+    conversation: dict[str, Any] = {**how}
+    return llm.chat(request, params, **conversation)

@@ -54,6 +54,7 @@ def inspect(
     sampling: SamplingFlags = NONE_GIVEN,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
+    kv_memory: options.KvMemory = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Show what each round proposed and what became of it.
@@ -82,6 +83,7 @@ def inspect(
             speculative_config=speculative_config,
             threads=threads,
             context_length=context_length,
+            kv_memory=kv_memory,
             trace=_sink(trace, jsonl),
         )
         text = read_prompt(prompt, prompt_file, raw=raw, escape=sampling.escape)

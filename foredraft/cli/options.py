@@ -5,7 +5,7 @@ Only what is cheap to import is imported here at the top, so that `foredraft --h
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from foredraft.errors import OptionError
 from foredraft.files import user_path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from foredraft.config import DraftConfig
     from foredraft.llm import LLM
     from foredraft.trace import Sink
 
@@ -31,6 +34,23 @@ JsonForTables = Annotated[bool, typer.Option("--json", help="Print one JSON obje
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", parser=user_path, metavar="FILE", help="Also write the JSON object to this file."),
+]
+Special = Annotated[
+    bool, typer.Option("--special", help="Read special tokens that stand in the prompt as such (with --raw).")
+]
+ChatTemplate = Annotated[
+    Path | None, typer.Option(parser=user_path, metavar="FILE", help="A chat template in place of the model's own.")
+]
+ChatTemplateKwargs = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help='Variables of the chat template, such as {"enable_thinking": false}.'),
+]
+GenerationConfig = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|none",
+        help="auto: sample as the makers of the model advise, where no option says otherwise (default: none).",
+    ),
 ]
 System = Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")]
 Draft = Annotated[
@@ -97,6 +117,16 @@ ContextLength = Annotated[
     int | None,
     typer.Option(metavar="N", help="Most tokens of prompt and answer (default: what the model was made for)."),
 ]
+KvMemory = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Memory for keys and values, such as 512M or 2G (default: by the free memory)."),
+]
+MaxRunning = Annotated[
+    int | None, typer.Option(metavar="N", help="Most sequences that are worked on at a time (default: 8).")
+]
+MaxBatchedTokens = Annotated[
+    int | None, typer.Option(metavar="N", help="Most prompt tokens of a forward pass (default: 256).")
+]
 Trace = Annotated[
     Path | None,
     typer.Option(parser=user_path, metavar="FILE", help="Write what every round did, as JSON Lines, to this file."),
@@ -105,6 +135,7 @@ Profile = Annotated[
     Path | None,
     typer.Option(parser=user_path, metavar="FILE", help="Start from what `foredraft tune` found out about this model."),
 ]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="A second line of figures, on how drafting went.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no summary on stderr.")]
 
 
@@ -122,24 +153,47 @@ class EngineOptions:
     speculative_config: str | None = None
     threads: int | None = None
     context_length: int | None = None
+    kv_memory: str | None = None
+    max_running: int | None = None
+    max_batched_tokens: int | None = None
     trace: "Path | Sink | None" = None
     profile: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise OptionError before anything is fetched or loaded."""
         at_least_1("--num-draft-tokens", self.num_draft_tokens, hint="; --draft none switches drafting off")
-        at_least_1("--draft-branches", self.draft_branches)
-        if self.acceptance is not None:
-            from foredraft.accept import make_rule
+        self.drafting(self.draft or ())
+        if self.kv_memory is not None:
+            from foredraft.cache.capacity import parse_memory
 
-            make_rule(self.acceptance)
-        if self.speculative_config is not None:
-            from foredraft.speculative_config import parse_speculative_config
-
-            parse_speculative_config(self.speculative_config)
+            parse_memory(self.kv_memory)
         at_least_1("--threads", self.threads)
         if self.context_length is not None and self.context_length < 2:
             raise OptionError(f"--context-length must be at least 2, prompt and answer, got {self.context_length}")
+
+    def drafting(self, drafters: "Sequence[str]") -> "DraftConfig":
+        """How is to be drafted. drafters: those asked for, models as they were resolved; empty: auto.
+
+        Raises OptionError for what is out of range or has no meaning.
+        """
+        from foredraft.config import DraftConfig
+
+        given: dict[str, Any] = {
+            "drafters": tuple(drafters) or None,
+            "num_draft_tokens": self.num_draft_tokens,
+            "vocab_size": self.draft_vocab,
+            "num_branches": self.draft_branches,
+            "memory": None if self.draft_memory is None else str(user_path(self.draft_memory)),
+            "acceptance": self.acceptance,
+        }
+        config = DraftConfig(**{name: value for name, value in given.items() if value is not None})
+        if self.speculative_config is None:
+            return config
+        if self.draft or self.num_draft_tokens is not None:
+            raise OptionError("--speculative-config cannot be combined with --draft or --num-draft-tokens")
+        from foredraft.speculative_config import parse_speculative_config
+
+        return parse_speculative_config(self.speculative_config, config)
 
 
 def at_least_1(option: str, value: int | None, *, hint: str = "") -> None:
@@ -175,17 +229,14 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
         drafts = [resolve(name) if names_a_model(name) else name for name in options.draft or ()]
     from foredraft.llm import LLM
 
+    limits: dict[str, Any] = {"max_running": options.max_running, "max_batched_tokens": options.max_batched_tokens}
     return LLM(
         model,
-        draft=drafts or "auto",
-        num_draft_tokens=options.num_draft_tokens,
-        draft_vocab_size=options.draft_vocab,
-        num_draft_branches=1 if options.draft_branches is None else options.draft_branches,
-        draft_memory="process" if options.draft_memory is None else str(user_path(options.draft_memory)),
-        acceptance="coupled" if options.acceptance is None else options.acceptance,
-        speculative_config=options.speculative_config,
+        draft=options.drafting(drafts),
         context_length=options.context_length,
         threads=options.threads,
+        kv_memory=options.kv_memory,
         trace=options.trace,
         profile=options.profile,
+        **{name: value for name, value in limits.items() if value is not None},
     )

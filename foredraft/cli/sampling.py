@@ -5,7 +5,7 @@ A command that is decorated with `takes_sampling` has all of them, and gets them
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,8 +95,10 @@ class SamplingFlags:
         text = checked_argument(option, argument)
         return unescaped(option, text) if self.escape else text
 
-    def params(self, **others: Any) -> "SamplingParams":
+    def params(self, *, defaults: Mapping[str, Any] | None = None, **others: Any) -> "SamplingParams":
         """Return the sampling parameters; others: fields of them that are options of one command only.
+
+        defaults: fields for what was not given, in place of the library's own.
 
         Raises:
             OptionError: a value is out of its range, or not UTF-8, or in a file that cannot be read.
@@ -119,7 +121,7 @@ class SamplingFlags:
         wanted = {name: value for name, value in given.items() if value is not None and value != []}
         if wanted.get("max_tokens") == AS_MANY_AS_FIT:
             wanted["max_tokens"] = None
-        return SamplingParams(**wanted)
+        return SamplingParams(**{**(defaults or {}), **wanted})
 
 
 NONE_GIVEN = SamplingFlags()

@@ -153,7 +153,7 @@ class AutoPlanner:
         selection, expected = self._select(terms, trees, spent_s=terms.overhead_s)
         if any(due):
             asking_s = self._clock() - started
-            gained_s = tuple(gained / terms.rate for gained in selection.gained)
+            gained_s = tuple([gained / terms.rate for gained in selection.gained])
         considered, draft_s = None, 0.0
         if self._model_based.drafters:
             considered = self._consider(terms, selection)
@@ -167,7 +167,7 @@ class AutoPlanner:
         return AutoPlan(
             sequences=sequences,
             trees=tuple(selection.trees),
-            num_tokens=tuple(len(sequence.tokens) for sequence in sequences),
+            num_tokens=tuple([len(sequence.tokens) for sequence in sequences]),
             asked=tuple(asked),
             expected_tokens=tuple(expected),
             expected_s=selection.seconds,
@@ -322,15 +322,15 @@ class AutoPlanner:
         asked = plan.asking_s is not None
         self._tell(self._drafters if asked else self._never_skipped, plan, result)
         if plan.asking_s is not None:
-            num_asked = sum(plan.due[index] for index, _ in outcomes)
+            num_asked = sum([plan.due[index] for index, _ in outcomes])
             self._skipping.count_cost((plan.asking_s + self._clock() - started) / max(1, num_asked))
 
     def _count(self, plan: AutoPlan, outcomes: Sequence[tuple[int, Outcome]]) -> None:
         """What the round brought each sequence, what it cost it, and what is learned of the drafters."""
         terms = plan.terms
         # What a node and a sequence's draft cost; each sequence answers for its own.
-        num_nodes = sum(outcome.tree.num_nodes for _, outcome in outcomes)
-        num_drafted = sum(outcome.num_draft_tokens > 0 for _, outcome in outcomes)
+        num_nodes = sum([outcome.tree.num_nodes for _, outcome in outcomes])
+        num_drafted = sum([outcome.num_draft_tokens > 0 for _, outcome in outcomes])
         node_s = (terms.pass_s(num_nodes) - terms.pass_s(len(outcomes))) / max(1, num_nodes - len(outcomes))
         draft_s = plan.draft_s / max(1, num_drafted)
         for index, outcome in outcomes:

@@ -17,7 +17,8 @@ class Plan:
     sequences: those of the round. trees: for each the tree to verify, its last token as the root.
     num_tokens: of each sequence, before the round. asked: for each, the names of the drafters that were asked.
     expected_tokens: for each, bonus included. expected_s: of the whole round; None: no opinion.
-    plain_s: of the same round without any draft; None: no opinion.
+    plain_s: of the same round without any draft; None: no opinion, as beside prompt chunks: a plain run, too, computes
+    them once, and not with every token that drafts save.
     spent_s: seconds of planning and drafting.
     """
 

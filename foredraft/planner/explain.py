@@ -21,8 +21,8 @@ class Explanation:
         """Count a round. proposers: the drafters that had a proposal."""
         self.num_rounds += 1
         self.num_drafted_rounds += outcome.num_draft_tokens > 0
-        if proposers:
-            self.proposed.update(proposers)
+        for name in proposers:
+            self.proposed[name] += 1
         sources = outcome.tree.sources
         if sources:
             self.drafted.update(sources[1:])

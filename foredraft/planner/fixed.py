@@ -46,15 +46,16 @@ class FixedPlanner:
             trees = tuple(tree.cut(budget) for tree, budget in zip(proposed, budgets, strict=True))
         else:
             trees = tuple(no_draft(sequence) for sequence in sequences)
-        names = frozenset(self._drafter.names)
-        known = self._costs is not None and bool(sequences) and not batch.chunks
+        names, plain_s = frozenset(self._drafter.names), None
+        if self._costs is not None and sequences and not batch.chunks:
+            plain_s = self._costs.round_s(batch)
         return Plan(
             sequences=sequences,
             trees=trees,
             num_tokens=tuple(len(sequence.tokens) for sequence in sequences),
             asked=tuple(names if budget else frozenset() for budget in budgets),
             expected_tokens=(1.0,) * len(sequences),
-            plain_s=self._costs.round_s(batch) if self._costs is not None and known else None,
+            plain_s=plain_s,
             spent_s=self._clock() - started,
         )
 

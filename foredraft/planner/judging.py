@@ -47,26 +47,24 @@ class Judge:
         proposals: Sequence[list[Proposal]],
     ) -> list[DraftTree]:
         """Its trees, with chances and its name on them. What it proposed is added to each sequence's proposals."""
-        trees = [
-            tree.cut(budget.num_tokens)
-            for tree, budget in zip(drafter.propose(sequences, budgets), budgets, strict=True)
-        ]
-        for index, (sequence, tree) in enumerate(zip(sequences, trees, strict=True)):
+        trees, name = [], drafter.name
+        proposed = drafter.propose(sequences, budgets)
+        for sequence, whole, budget, own in zip(sequences, proposed, budgets, proposals, strict=True):
+            tree = whole.cut(budget.num_tokens)
             if tree.num_draft_tokens:
-                survival = self.survival(drafter.name, sequence)
-                chances = survival.chances(sequence.id, tree.confidence, tree.depths)
-                proposals[index].append(Proposal(drafter, tree, chances))
-                trees[index] = tree.judged(chances, drafter.name)
+                chances = self.survival(name, sequence).chances(sequence.id, tree.confidence, tree.depths)
+                own.append(Proposal(drafter, tree, chances))
+                tree = tree.judged(chances, name)
+            trees.append(tree)
         return trees
 
     def learn(self, sequence: SequenceView, proposal: Proposal, emitted: Sequence[int]) -> list[bool]:
         """Compare a proposal with what came, as deep as both go: whether the right token was there, depth by depth."""
         survival, tree = self.survival(proposal.drafter.name, sequence), proposal.tree
-        found = []
+        found, id, confidence, chances = [], sequence.id, tree.confidence, proposal.chances
         for depth, nodes, right in tree.compared(emitted):
             for node in nodes:
-                chance = proposal.chances[node]
-                survival.learn(sequence.id, tree.confidence[node], depth, right=node == right, expected=chance)
+                survival.learn(id, confidence[node], depth, right=node == right, expected=chances[node])
             found.append(right is not None)
         return found
 

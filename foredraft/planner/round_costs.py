@@ -1,5 +1,7 @@
 """What rounds take without drafts, learned from those that ran."""
 
+from operator import mul
+
 from foredraft.planner.base import Plan, RoundResult, RoundTimes
 from foredraft.planner.cost import CostModel, PassSeconds
 from foredraft.sequence import Batch
@@ -36,7 +38,7 @@ class RoundCosts:
         self.cost.observe(
             sum(numbers),
             result.times.verify,
-            num_token_positions=sum(n * length for n, length in zip(numbers, plan.num_tokens, strict=True)),
+            num_token_positions=sum(map(mul, numbers, plan.num_tokens)),
             num_positions=sum(plan.num_tokens),
         )
         self.observe_overhead(result.times)

@@ -44,7 +44,7 @@ def _leave(terminal: "pexpect.spawn[str]") -> int | None:
 def test_the_answer_and_its_summary_are_shown(terminal: "pexpect.spawn[str]") -> None:
     shown = _say(terminal, "Hello there")
     assert shown.startswith("Hello there\r\n")
-    assert "2 tokens, 187.2 tokens/s, mean acceptance length 1.75, drafter lookup" in shown
+    assert "2 tokens, 187.2 tokens/s, 1.50 times plain decoding" in shown
 
 
 def test_the_conversation_is_remembered_until_reset(terminal: "pexpect.spawn[str]") -> None:
@@ -111,8 +111,9 @@ def test_stats_tell_sums_and_the_last_answer(terminal: "pexpect.spawn[str]") -> 
     _say(terminal, "one")
     _say(terminal, "two")
     shown = _say(terminal, "/stats")
-    assert "all:  2 answers, 4 tokens, 4.0 tokens/s, mean acceptance length 1.75" in shown
-    assert "last: 2 tokens, 187.2 tokens/s, mean acceptance length 1.75, drafter lookup (it pays)" in shown
+    assert "all:  2 answers, 4 tokens, 4.0 tokens/s, 1.50 times plain decoding, mean acceptance length 1.75" in shown
+    assert "last: 2 tokens, 187.2 tokens/s, 1.50 times plain decoding" in shown
+    assert "mean acceptance length 1.75, acceptance rate 38%, drafter lookup (it pays)" in shown
 
 
 def test_unknown_commands_and_help(terminal: "pexpect.spawn[str]") -> None:
@@ -132,7 +133,7 @@ def test_lines_are_edited_and_recalled(terminal: "pexpect.spawn[str]") -> None:
 
 def test_a_full_context_is_told_and_the_chat_goes_on(terminal: "pexpect.spawn[str]") -> None:
     shown = _say(terminal, "overflow")
-    assert "the prompt has 9000 tokens, the context holds 2048; /reset starts a new conversation" in shown
+    assert "the prompt has 9000 tokens, the context holds 2048; /drop forgets the oldest turns and answers" in shown
     assert json.loads(_say(terminal, "messages").splitlines()[0]) == [{"role": "user", "content": "messages"}]
     assert "the context is full; /reset starts a new conversation" in _say(terminal, "full")
 
@@ -208,7 +209,7 @@ def test_rounds_without_a_bonus_count_in_the_mean() -> None:
     )
     totals = Totals()
     totals.add(completion)
-    sums, last = totals.report().splitlines()
+    sums, _, last = totals.report().splitlines()
     assert "1 answer, 5 tokens" in sums
     assert "mean acceptance length 2.50" in sums
     assert "mean acceptance length 2.50" in last

@@ -15,7 +15,7 @@ from foredraft.cli.inspect import DEFAULT_MAX_TOKENS
 from foredraft.sampling import SamplingParams
 
 GENERATE = ("generate", "-m", "fake.gguf")
-SUMMARY = "2 tokens, 187.2 tokens/s, mean acceptance length 1.75, drafter lookup\n"
+SUMMARY = "2 tokens, 187.2 tokens/s, 1.50 times plain decoding\n"
 
 
 def _json(result: "subprocess.CompletedProcess[bytes]") -> Any:
@@ -35,7 +35,9 @@ def test_quiet_leaves_the_summary_out(fake: Run) -> None:
 
 
 def test_the_summary_without_a_drafter(fake: Run) -> None:
-    assert fake(*GENERATE, "--draft", "none", "hello").stderr.endswith(b", no drafter\n")
+    told = fake(*GENERATE, "--draft", "none", "-v", "hello").stderr
+    assert b"no drafter" in told.splitlines()[-1]
+    assert b"plain decoding" not in told
 
 
 def test_json_is_one_object_and_nothing_else(fake: Run) -> None:
@@ -86,15 +88,12 @@ def test_options_that_were_not_given_are_the_librarys_defaults(fake: Run) -> Non
     }
     assert given == {
         "model": "fake.gguf",
-        "draft": "auto",
-        "num_draft_tokens": None,
-        "draft_vocab_size": None,
-        "num_draft_branches": 1,
-        "draft_memory": "process",
-        "acceptance": "coupled",
-        "speculative_config": None,
+        "draft": {"drafters": ["auto"]},
         "context_length": None,
         "threads": None,
+        "kv_memory": None,
+        "max_running": None,
+        "max_batched_tokens": None,
         "trace": None,
         "profile": None,
     }
@@ -110,6 +109,7 @@ def test_every_option_reaches_the_library(fake: Run) -> None:
         "--draft draft.gguf --draft lookup --num-draft-tokens 3 --max-tokens 7 --temperature 0.5 --top-k 9 "
         "--top-p 0.9 --min-p 0.1 --seed -2 --stop END --stop STOP --ignore-eos --threads 2 "
         "--acceptance typical:0.3,0.1 "
+        "--kv-memory 1GiB --max-running 3 --max-batched-tokens 64 "
         "--context-length 512 --trace rounds.jsonl --draft-memory texts --min-tokens 2 --typical-p 0.8 "
         "--repetition-penalty 1.2 --frequency-penalty -0.5 --presence-penalty 0.25 --dry-multiplier 0.75 "
         "--dry-base 2 --dry-allowed-length 3 --dry-sequence-breakers . --dry-sequence-breakers ; --dry-range 64 "
@@ -147,10 +147,14 @@ def test_every_option_reaches_the_library(fake: Run) -> None:
         "logprobs": None,
         "prompt_logprobs": None,
     }
-    assert given["draft"] == ["draft.gguf", "lookup"]
-    assert (given["num_draft_tokens"], given["threads"], given["context_length"]) == (3, 2, 512)
-    assert (given["trace"], given["draft_memory"]) == ("rounds.jsonl", "texts")
-    assert given["acceptance"] == "typical:0.3,0.1"
+    assert given["draft"] == {
+        "drafters": ["draft.gguf", "lookup"],
+        "num_draft_tokens": 3,
+        "memory": "texts",
+        "acceptance": "typical:0.3,0.1",
+    }
+    assert (given["threads"], given["context_length"], given["trace"]) == (2, 512, "rounds.jsonl")
+    assert (given["kv_memory"], given["max_running"], given["max_batched_tokens"]) == ("1GiB", 3, 64)
 
 
 @pytest.mark.parametrize(
@@ -327,5 +331,5 @@ def test_a_terminal_without_a_prompt_is_told_how_to_give_one(models: Path) -> No
 
 
 def test_the_summary_is_one_line(fake: Run) -> None:
-    pattern = rb"40 tokens, [\d.]+ tokens/s, mean acceptance length [\d.]+, drafter lookup\n"
+    pattern = rb"40 tokens, [\d.]+ tokens/s, [\d.]+ times plain decoding\n"
     assert re.fullmatch(pattern, fake(*GENERATE, "repeat 40 x").stderr)

@@ -134,4 +134,4 @@ def test_all_paths_may_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_the_memory_of_drafts_may_begin_with_a_tilde(fake: Run, models: Path) -> None:
     given = fake("generate", "-m", "fake.gguf", "-q", "--draft-memory", "~/texts", "arguments", HOME=str(models))
-    assert json.loads(given.stdout)["draft_memory"] == str(models / "texts")
+    assert json.loads(given.stdout)["draft"]["memory"] == str(models / "texts")

@@ -4,7 +4,7 @@ from foredraft.cli.chat import Totals
 from foredraft.engine import Completion, Speculation, Timings, Usage
 
 
-def answer(*, num_tokens: int, num_rounds: int, seconds: float) -> Completion:
+def answer(*, num_tokens: int, num_rounds: int, seconds: float, speedup: float | None = None) -> Completion:
     return Completion(
         text="",
         token_ids=tuple(range(num_tokens)),
@@ -20,6 +20,7 @@ def answer(*, num_tokens: int, num_rounds: int, seconds: float) -> Completion:
             num_emitted_tokens=num_tokens,
             accepted_per_position=(),
             reason="",
+            speedup=speedup,
         ),
     )
 
@@ -38,3 +39,12 @@ def test_an_answer_without_rounds_or_tokens_is_no_ratio() -> None:
     totals.add(answer(num_tokens=0, num_rounds=0, seconds=0.0))
     assert "mean acceptance length" not in totals.report().splitlines()[0]
     assert "nan" not in totals.report()
+
+
+def test_the_speed_up_is_that_of_all_the_time() -> None:
+    """Kind: the mean of ratios, in which a second weighs as much as a minute; or those of which none is known count."""
+    totals = Totals()
+    totals.add(answer(num_tokens=10, num_rounds=5, seconds=1.0, speedup=4.0))
+    totals.add(answer(num_tokens=100, num_rounds=50, seconds=9.0, speedup=1.0))
+    totals.add(answer(num_tokens=100, num_rounds=50, seconds=90.0))
+    assert "1.30 times plain decoding" in totals.report().splitlines()[0]

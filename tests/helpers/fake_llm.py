@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from foredraft.cli.main import main
+from foredraft.config import DraftConfig
 from foredraft.errors import ContextLengthError, OptionError
 from foredraft.sampling import SamplingParams
 
@@ -63,6 +64,7 @@ class Speculation:
     acceptance: str = "coupled"
     equality: str = "path"
     cost: None = None
+    speedup: float | None = 1.5
 
 
 @dataclass(frozen=True)
@@ -91,38 +93,33 @@ class LLM:
         self,
         model: str,
         *,
-        draft: str | Sequence[str] = "auto",
-        num_draft_tokens: int | None = None,
-        draft_vocab_size: int | None = None,
-        num_draft_branches: int = 1,
-        draft_memory: str = "process",
-        acceptance: str = "coupled",
+        draft: DraftConfig,
         context_length: int | None = None,
         threads: int | None = None,
-        speculative_config: str | None = None,
+        kv_memory: str | None = None,
+        max_running: int | None = None,
+        max_batched_tokens: int | None = None,
         trace: Path | None = None,
         profile: Path | None = None,
     ) -> None:
-        for name in [draft] if isinstance(draft, str) else draft:
+        for name in draft.drafters:
             if name not in ("auto", "none", "lookup") and not name.endswith(".gguf"):
                 raise OptionError(f"unknown draft {name!r}; known: auto, none, lookup")
         self.arguments = {
             "model": str(model),
-            "draft": draft,
-            "num_draft_tokens": num_draft_tokens,
-            "draft_vocab_size": draft_vocab_size,
-            "num_draft_branches": num_draft_branches,
-            "draft_memory": draft_memory,
-            "acceptance": acceptance,
-            "speculative_config": speculative_config,
+            "draft": draft.to_json(),
             "context_length": context_length,
             "threads": threads,
+            "kv_memory": kv_memory,
+            "max_running": max_running,
+            "max_batched_tokens": max_batched_tokens,
             "trace": trace and str(trace),
             "profile": profile and str(profile),
         }
+        self.drafts = not draft.is_plain
         self.has_chat_template = "plain" not in str(model)
 
-    def stream(self, prompt: str | Sequence[Mapping[str, str]], params: SamplingParams) -> Iterator[Chunk]:
+    def stream(self, prompt: str | Sequence[Mapping[str, str]], params: SamplingParams, **how: Any) -> Iterator[Chunk]:
         words = self._words(prompt, params)
         if words == ["overflow"]:
             raise ContextLengthError("the prompt has 9000 tokens, the context holds 2048")
@@ -139,7 +136,7 @@ class LLM:
             yield Chunk(word, (number,))
         yield Chunk("", (), self._completion("".join(said), params, words))
 
-    def chat(self, messages: Sequence[Mapping[str, str]], params: SamplingParams) -> Completion:
+    def chat(self, messages: Sequence[Mapping[str, str]], params: SamplingParams, **how: Any) -> Completion:
         """Every answer with its number."""
         *_, last = self.stream(messages, params)
         assert last.completion is not None
@@ -170,7 +167,7 @@ class LLM:
             finish_reason="length" if words in (["cut"], ["full"]) else "stop",
             usage=Usage(5, num_tokens, 5 + num_tokens),
             timings=Timings(),
-            speculation=replace(Speculation(), methods=()) if self.arguments["draft"] == ["none"] else Speculation(),
+            speculation=Speculation() if self.drafts else replace(Speculation(), methods=(), num_draft_tokens=0),
         )
 
 
