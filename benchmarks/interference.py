@@ -20,8 +20,9 @@ WORDS = "the river runs down from the mountains to the sea and people have alway
 class Interference:
     """What was seen. Seconds.
 
-    budget_pass_s: one forward pass of the token budget, behind all of the long prompt but this. longest_pause_s: between two
-    pieces of any stream while the prompt was computed, and usual_pause_s the median. alone_pause_s: the median before.
+    budget_pass_s: one forward pass of the token budget, behind all of the long prompt but this. longest_pause_s:
+    between two pieces of any stream while the prompt was computed, and usual_pause_s the median. alone_pause_s: the
+    median before.
     prompt_s: from the arrival of the prompt to its first token. cancel_s: of each of the five in turn, from the wish to
     when its blocks were free.
     """

@@ -136,7 +136,7 @@ class LoadedModel:
     ) -> tuple[Planner, CachedDecoder, bool]:
         """A fixed plan where a number was asked for or nothing is drafted, else one that goes by what pays.
 
-        With it the decoder that shows the hidden states its drafters want, and whether they want those of whole prompts.
+        With it the decoder that shows the hidden states its drafters want, and whether those of whole prompts.
         """
         if config.num_draft_tokens is not None or config.is_plain:
             drafter, reason = make_drafter(config, context)
