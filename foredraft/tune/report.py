@@ -50,7 +50,7 @@ def _heading(report: Mapping[str, Any]) -> str:
     return (
         f"{report['model']['name']}, {machine['processor']}, {report['threads']} threads, "
         f"load {machine['load_average_at_start']} at the start\n"
-        f"{plan['num_prompts']} prompts, {counted(plan['num_turns'], 'turn')}, "
+        f"{counted(plan['num_prompts'], 'prompt')}, {counted(plan['num_turns'], 'turn')}, "
         f"{plan['max_tokens']} tokens, {len(report['settings'])} settings, {report['seconds']:.0f} s"
     )
 

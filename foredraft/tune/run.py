@@ -135,7 +135,7 @@ def tune(
         "seconds": round(seconds, 1),
         **to_json(result, costs),
         "prompts": [asdict(prompt) for prompt in prompts],
-        "completions": [as_json(run) for run in runs],
+        "runs": [as_json(run) for run in runs],
     }
     profile = measuring.profile(costs, measuring.learned(result.best_auto), result.recommended)
     return report, profile

@@ -65,7 +65,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     arguments = ["acceptance", "-m", tiny_file(), "--draft", tiny_file(seed=1), "--prompts", prompts, "-o", output]
     arguments += ["--max-tokens", 6, "--num-seeds", 3, "--context-length", 128]
     assert command.main([str(argument) for argument in arguments]) == 0
-    found = json.loads(output.read_text())["acceptance"]
+    found = json.loads(output.read_text())
+    assert found["benchmark"] == "acceptance"
     assert 1 <= found["families"]["all"]["num_places"] <= 6
     assert found["draft"]
     assert "| chat" in capsys.readouterr().out

@@ -3,9 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.prompts import read_all
 from benchmarks.records import Cell, Records
-from foredraft.errors import OptionError
 
 SETTINGS = {"model": {"name": "a"}, "modes": ("none", "lookup")}
 
@@ -44,12 +42,3 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     records.open()
     with pytest.raises(ValueError, match=r"other settings \(max_tokens, modes\)"):
         Records(records.path, {**SETTINGS, "modes": ("none",), "max_tokens": 1}).open()
-
-
-def test_prompts_of_all_files_in_order(tmp_path: Path) -> None:
-    paths = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
-    for path, number in zip(paths, (3, 1), strict=True):
-        path.write_text(json.dumps({"question_id": number, "family": "b", "turns": [f"text {number}"]}))
-    assert [(prompt.key, prompt.text) for prompt in read_all(paths)] == [("b/3", "text 3"), ("b/1", "text 1")]
-    with pytest.raises(OptionError, match=r"one\.jsonl: b/3 occurs twice"):
-        read_all([*paths, paths[0]])

@@ -22,8 +22,9 @@ def test_predictions_beside_what_is_measured(
     modes = "suffix:4,draft:2,suffix+recycle"
     arguments = ["replay", "-m", model, "--draft", model, "--prompts", str(prompts), "--modes", modes]
     assert command.main([*arguments, "--max-tokens", "48", "-o", str(tmp_path / "r.json")]) == 0
-    section = json.loads((tmp_path / "r.json").read_text())["replay"]
-    found = {row["mode"]: row for row in section["modes"]}
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert str(smollm2_path.parent) not in result["command"]
+    found = {row["mode"]: row for row in result["modes"]}
     assert list(found) == modes.split(",")
     assert all(row["predicted"] > 0 and row["measured"] > 0 for row in found.values())
     params = SamplingParams(max_tokens=48)
@@ -33,10 +34,10 @@ def test_predictions_beside_what_is_measured(
         emitted = sum(one.mean_acceptance_length * one.num_rounds for one in told)
         expected = emitted / sum(one.num_rounds for one in told)
         assert found[mode]["mean_acceptance_length"] == pytest.approx(expected, rel=0.02)
-    assert "| suffix+recycle |" in capsys.readouterr().out
+    assert "| `suffix+recycle` |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", ["auto", "auto:4", "suffix+recycle:4", "draft:3"])
 def test_modes_that_a_replay_does_not_know(mode: str) -> None:
-    with pytest.raises(ValueError, match="--modes"):
+    with pytest.raises(ValueError, match=r"--modes|--draft"):
         Question(modes=[mode], draft=None, prompts=[Prompt("a", "b", "c")], max_tokens=8)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.server import Server, parse_answer, speculation_options
+from benchmarks.server import Server, parse_completion, speculation_options
 from foredraft.bench.peer import LlamaCpp, PeerError
 
 
@@ -39,10 +39,10 @@ def test_modes_of_the_server() -> None:
         speculation_options("draft", None)
 
 
-def test_answer_counts_what_follows_the_first_token() -> None:
+def test_a_completion_counts_what_follows_the_first_token() -> None:
     timings = {"predicted_n": 16, "predicted_ms": 500.0, "predicted_per_second": 30.0, "draft_n_accepted": 11}
-    answer = {"choices": [{"message": {"content": "hello"}}], "timings": timings}
-    assert parse_answer(answer) == {
+    completion = {"choices": [{"message": {"content": "hello"}}], "timings": timings}
+    assert parse_completion(completion) == {
         "text": "hello",
         "num_tokens": 16,
         "tokens_per_s": 30.0,

@@ -166,12 +166,6 @@ def _keys(value: object) -> object:
 # --- the README -----------------------------------------------------------------------------------------------
 
 
-def test_the_readme_has_room_for_the_figures() -> None:
-    text = read(Path("README.md"))
-    assert text.count("<!-- benchmark:start -->") == text.count("<!-- benchmark:end -->") == 1
-    assert text.index("<!-- benchmark:start -->") < text.index("<!-- benchmark:end -->")
-
-
 def test_the_changelog_knows_this_version() -> None:
     assert f"## [{foredraft.__version__}]" in read(Path("CHANGELOG.md"))
 

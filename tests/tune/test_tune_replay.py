@@ -1,4 +1,4 @@
-"""Playing answers again: what is predicted is what would have been."""
+"""Playing completions again: what is predicted is what would have been."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,12 +8,12 @@ from helpers.drafting import View, budgets
 from helpers.engines import make_engine, run, table_decoder
 from helpers.traces import small_trace
 
+from foredraft.config import DraftConfig
 from foredraft.drafters import Drafter
 from foredraft.drafters.lookup import LookupDrafter
 from foredraft.drafters.model import ModelDrafter
 from foredraft.drafters.recycle import RecycleDrafter
 from foredraft.drafters.suffix import SuffixDrafter
-from foredraft.engine.tracing import Tracer
 from foredraft.errors import OptionError
 from foredraft.planner.cost import Calibration
 from foredraft.planner.step_costs import StepCosts
@@ -22,7 +22,8 @@ from foredraft.testing import SimulatedClock, TableModel
 from foredraft.trace import Header, Trace, from_json, to_json
 from foredraft.tree import Budget, DraftTree
 from foredraft.tune.record import WIDTH, RecordingDrafter, recording
-from foredraft.tune.replay import RecordedDrafter, Replay, read, replay_all
+from foredraft.tune.recorded import Recorded, read
+from foredraft.tune.replay import RecordedDrafter, Replay, Replayed, replay_all
 
 V = 12
 MODEL = TableModel(2, V, seed=5)
@@ -42,14 +43,13 @@ def drafters() -> list[Drafter]:
 
 
 def traced(drafter: Drafter, num_draft_tokens: int, trace: Trace, prompts: Sequence[Sequence[int]] = PROMPTS) -> Trace:
-    """Answer the prompts one after the other, as tuning does."""
+    """Complete the prompts one after the other, as tuning does."""
     decoder, _ = table_decoder(MODEL)
     sink = trace
     if isinstance(drafter, RecordingDrafter):
-        sink = recording(trace, drafter, drafter._drafters, COSTS)  # type: ignore[assignment]
+        sink = recording(trace, drafter, COSTS)  # type: ignore[assignment]
     sink(HEADER if isinstance(drafter, RecordingDrafter) else replace(HEADER, drafters=(drafter.name,)))
-    engine = make_engine(decoder, drafter, num_draft_tokens=num_draft_tokens)
-    engine._tracer = Tracer(sink, engine._planner, engine._tokenizer)
+    engine = make_engine(decoder, drafter, num_draft_tokens=num_draft_tokens, trace=sink)
     for prompt, params in zip(prompts, PARAMS, strict=False):
         run(engine, [prompt], params)
     return trace
@@ -73,6 +73,11 @@ def recorded() -> Trace:
 RECORDED = read(recorded())
 
 
+def fixed(recorded: Recorded, drafter: str, num_draft_tokens: int) -> Replayed:
+    config = DraftConfig(drafters=(drafter,), num_draft_tokens=num_draft_tokens, memory="none")
+    return Replay(recorded).play(config)
+
+
 def measured_length(trace: Trace) -> float:
     rounds = [record for request in trace.sequences.values() for record in request.rounds]
     return sum(len(record.emitted) for record in rounds) / len(rounds)
@@ -80,7 +85,7 @@ def measured_length(trace: Trace) -> float:
 
 def test_a_recording_has_a_proposal_of_everyone_everywhere() -> None:
     assert RECORDED.drafters == ["lookup", "suffix", "recycle", "draft"]
-    assert RECORDED.costly == ("draft",)
+    assert RECORDED.model_based == ("draft",)
     assert RECORDED.calibrations == COSTS
     assert RECORDED.num_rounds == RECORDED.num_tokens == 180
     assert all(len(known) == 180 - len(PROMPTS) for known in RECORDED.proposals.values())  # no room before the last
@@ -90,7 +95,7 @@ def test_a_recording_has_a_proposal_of_everyone_everywhere() -> None:
 @pytest.mark.parametrize("num_draft_tokens", [1, 3, 8])
 @pytest.mark.parametrize("name", ["lookup", "suffix", "draft"])
 def test_what_follows_from_the_text_is_predicted_exactly(name: str, num_draft_tokens: int) -> None:
-    predicted = Replay(RECORDED).fixed(name, num_draft_tokens)
+    predicted = fixed(RECORDED, name, num_draft_tokens)
     [drafter] = [drafter for drafter in drafters() if drafter.name == name]
     assert predicted.mean_acceptance_length == measured_length(traced(drafter, num_draft_tokens, Trace()))
     assert predicted.coverage == 1.0
@@ -99,36 +104,35 @@ def test_what_follows_from_the_text_is_predicted_exactly(name: str, num_draft_to
 @pytest.mark.parametrize("num_draft_tokens", [1, 3, 8])
 def test_what_is_learned_from_round_to_round_is_predicted_closely(num_draft_tokens: int) -> None:
     """Its notes are the same; how much they are worth is learned after each round, and rounds are others."""
-    predicted = Replay(RECORDED).fixed("recycle", num_draft_tokens)
+    predicted = fixed(RECORDED, "recycle", num_draft_tokens)
     measured = measured_length(traced(RecycleDrafter(), num_draft_tokens, Trace()))
     assert predicted.mean_acceptance_length == pytest.approx(measured, rel=0.05)
 
 
 def test_time_is_that_of_passes_and_steps() -> None:
-    replay = Replay(replace(RECORDED, overhead_s=0.0))
-    found = replay.fixed("draft", 2)
+    found = fixed(replace(RECORDED, overhead_s=0.0), "draft", 2)
     plain_s = 180 * 1.0
     verify_s = found.num_rounds * (1.0 + 2 * 0.6 / 7)
     draft_s = found.num_rounds * 2 * 0.2
-    assert found.to_plain == pytest.approx(plain_s / (verify_s + draft_s), rel=0.05)
-    assert found.tokens_per_s == pytest.approx(found.to_plain)
+    assert found.speed_up == pytest.approx(plain_s / (verify_s + draft_s), rel=0.05)
+    assert found.tokens_per_s == pytest.approx(found.speed_up)
 
 
 def test_every_round_takes_its_overhead() -> None:
-    free, dear = (Replay(replace(RECORDED, overhead_s=seconds)).fixed("suffix", 2) for seconds in (0.0, 1.0))
+    free, dear = (fixed(replace(RECORDED, overhead_s=seconds), "suffix", 2) for seconds in (0.0, 1.0))
     assert 180 / dear.tokens_per_s == pytest.approx(180 / free.tokens_per_s + dear.num_rounds)
 
 
-def test_a_draft_model_reads_the_prompt_once() -> None:
+def test_a_draft_model_prefills_the_prompt_once() -> None:
     clock, steps = SimulatedClock(), StepCosts(COSTS["draft"])
     drafter = RecordedDrafter("draft", RECORDED, clock, steps)
     view = View(list(PROMPTS[1]), id=1, num_prompt_tokens=len(PROMPTS[1]))
     drafter.propose([view], budgets(2))
-    read_s = steps.read_s(len(PROMPTS[1]) - 2)  # the last two ride along with the first step
-    assert clock() == pytest.approx(read_s + 2 * 0.2)
+    prefill_s = steps.prefill_s(len(PROMPTS[1]) - 2)  # the last two ride along with the first step
+    assert clock() == pytest.approx(prefill_s + 2 * 0.2)
     view.tokens.append(RECORDED.texts[1][len(PROMPTS[1])])
     drafter.propose([view], budgets(2))
-    assert clock() == pytest.approx(read_s + 4 * 0.2)
+    assert clock() == pytest.approx(prefill_s + 4 * 0.2)
 
 
 def test_a_chain_goes_as_far_as_all_of_it_is_likely() -> None:
@@ -141,12 +145,12 @@ def test_a_chain_goes_as_far_as_all_of_it_is_likely() -> None:
 
 def test_auto_of_good_drafters_is_as_good_as_the_best() -> None:
     found = {one.setting: one for one in replay_all(RECORDED, (1, 2, 4, 8))}
-    fixed = max(one.to_plain for one in found.values() if not one.setting.startswith("auto"))
-    everything = found["auto of lookup, suffix, recycle, draft"]
-    assert everything.to_plain >= 0.9 * max(1.0, fixed)
-    assert found["auto of lookup"].to_plain >= 0.97
-    assert "suffix 4 chain" in found
-    assert "draft 4 chain" not in found
+    best = max(one.speed_up for one in found.values() if ":" in one.setting)
+    everything = found["lookup+suffix+recycle+draft"]
+    assert everything.speed_up >= 0.9 * max(1.0, best)
+    assert found["lookup"].speed_up >= 0.97
+    assert "suffix:4 chain" in found
+    assert "draft:4 chain" not in found
 
 
 def test_an_ordinary_trace_can_be_replayed_as_far_as_it_goes() -> None:
@@ -154,11 +158,11 @@ def test_an_ordinary_trace_can_be_replayed_as_far_as_it_goes() -> None:
     trace = traced(draft_model(), 8, Trace())
     ordinary = read(trace)
     assert not ordinary.has_costs
-    same = Replay(ordinary).fixed("draft", 8)
+    same = fixed(ordinary, "draft", 8)
     assert same.mean_acceptance_length == measured_length(trace)
-    shorter = Replay(ordinary).fixed("draft", 3)
+    shorter = fixed(ordinary, "draft", 3)
     assert shorter.coverage > 0.8
-    exact = Replay(RECORDED).fixed("draft", 3)
+    exact = fixed(RECORDED, "draft", 3)
     assert shorter.mean_acceptance_length == pytest.approx(exact.mean_acceptance_length, rel=0.1)
     assert shorter.mean_acceptance_length <= exact.mean_acceptance_length + 1e-9
 
@@ -170,10 +174,10 @@ def test_verified_nodes_are_told_apart_by_their_drafters() -> None:
     assert (tree.tokens, tree.parents) == ((2, 7, 9), (-1, 0, 1))
 
 
-def test_a_trace_without_requests_is_refused() -> None:
+def test_a_trace_without_completions_is_refused() -> None:
     trace = Trace()
     trace(HEADER)
-    with pytest.raises(OptionError, match="holds no whole request"):
+    with pytest.raises(OptionError, match="holds no whole completion"):
         read(trace)
 
 
@@ -184,7 +188,12 @@ def test_a_trace_that_does_not_fit_together_is_refused() -> None:
     del request.rounds[0]
     with pytest.raises(OptionError, match="does not fit"):
         read(trace)
-    for damaged in ({"calibrations": 5}, {"calibrations": {"": {"rows": [1]}}}, {"width": "x"}, {"costly": 5}):
+    for damaged in (
+        {"calibrations": 5},
+        {"calibrations": {"": {"num_tokens": [1]}}},
+        {"width": "x"},
+        {"model_based": 5},
+    ):
         whole = traced(LookupDrafter(), 4, Trace(), PROMPTS[1:2])
         assert whole.header is not None
         whole.header = replace(whole.header, settings={"recording": damaged})

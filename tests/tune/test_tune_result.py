@@ -1,4 +1,4 @@
-"""From answers to figures, tables and a page."""
+"""From runs to figures, tables and a page."""
 
 import json
 from dataclasses import replace
@@ -8,62 +8,72 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from foredraft.bench.completing import Measured
+from foredraft.config import DraftConfig
+from foredraft.engine import Completion, Speculation, Timings, Usage
 from foredraft.planner.cost import Calibration
 from foredraft.prompts import Prompt
-from foredraft.tune.measure import Answer, as_json
+from foredraft.tune.measure import Run, as_json
 from foredraft.tune.page import page
-from foredraft.tune.report import advice, command, show
+from foredraft.tune.report import advice, show
 from foredraft.tune.result import Result, to_json
-from foredraft.tune.settings import Setting
+from foredraft.tune.settings import PLAIN, options
 from foredraft.tune.svg import heat_map, line_plot
 
 PROMPTS = [Prompt("code/1", "code", "x"), Prompt("chat/1", "chat", "y <&> z")]
+LENIENT = "threshold:eps=0.1"
 SETTINGS = [
-    Setting(method="none"),
-    Setting(method="auto"),
-    Setting(method="suffix", num_draft_tokens=2),
-    Setting(method="suffix", num_draft_tokens=4),
-    Setting(method="suffix", num_draft_tokens=4, lenient=0.1),
+    PLAIN,
+    replace(PLAIN, drafters=("auto",)),
+    replace(PLAIN, drafters=("suffix",), num_draft_tokens=2),
+    replace(PLAIN, drafters=("suffix",), num_draft_tokens=4),
+    replace(PLAIN, drafters=("suffix",), num_draft_tokens=4, acceptance=LENIENT),
 ]
+LOSSY = SETTINGS[-1].name
 SPEEDS = {  # to plain decoding, on code and chat
     "none": (1.0, 1.0),
     "auto": (1.9, 1.1),
-    "suffix 2": (1.6, 1.2),
-    "suffix 4": (2.0, 0.8),
-    "suffix 4 lenient 0.1": (2.5, 1.5),
+    "suffix:2": (1.6, 1.2),
+    "suffix:4": (2.0, 0.8),
+    LOSSY: (2.5, 1.5),
 }
 
 
-def answer(setting: str, prompt: Prompt, turn: int, speed: float) -> Answer:
+def measured(setting: str, prompt: Prompt, turn: int, speed: float, *, first_token: int = 0) -> Run:
     second = 1.0 + turn  # the second turn met a busy machine: ratios are within a turn
     seconds = 40 * 0.1 * second / speed
-    rounds = {"none": 40}.get(setting, 20)
-    return Answer(
-        setting=setting,
-        prompt=prompt.key,
-        turn=turn,
-        token_ids=tuple(range(40)),
-        num_prompt_tokens=50 if prompt.family == "code" else 400,
-        decode_s=seconds,
-        num_rounds=rounds,
-        num_drafted=0 if setting == "none" else 60,
-        num_accepted=0 if setting == "none" else 20,
-        accepted_per_position=() if setting == "none" else (12, 8),
+    plain = setting == "none"
+    speculation = Speculation(
+        methods=(setting,),
+        lossless=True,
+        num_rounds=40 if plain else 20,
+        num_draft_tokens=0 if plain else 60,
+        num_accepted_tokens=0 if plain else 20,
+        num_emitted_tokens=40,
+        accepted_per_position=() if plain else (12, 8),
         reason="",
-        ends=tuple((n, 0.5 + seconds * n / 40) for n in range(2, 41, 2)),
     )
+    completion = Completion(
+        text="",
+        token_ids=tuple(range(first_token, first_token + 40)),
+        finish_reason="length",
+        usage=Usage(prompt_tokens=50 if prompt.family == "code" else 400, completion_tokens=40),
+        timings=Timings(load_s=0, prefill_s=0.5, decode_s=seconds, num_prompt_tokens=49, num_completion_tokens=40),
+        speculation=speculation,
+    )
+    ends = tuple((n, 0.5 + seconds * n / 40) for n in range(2, 41, 2))
+    return Run(setting, prompt.key, turn, Measured(completion, 0.5 + seconds, ends))
 
 
 def result(changed: dict[str, tuple[float, float]] | None = None, different: str = "") -> Result:
     speeds = SPEEDS | (changed or {})
-    answers = [
-        answer(setting.name, prompt, turn, speeds[setting.name][index])
+    runs = [
+        measured(one.name, prompt, turn, speeds[one.name][index], first_token=int(one.name == different))
         for turn in range(2)
         for index, prompt in enumerate(PROMPTS)
-        for setting in SETTINGS
+        for one in SETTINGS
     ]
-    answers = [replace(a, token_ids=tuple(range(1, 41))) if a.setting == different else a for a in answers]
-    return Result(SETTINGS, PROMPTS, answers)
+    return Result(SETTINGS, PROMPTS, runs)
 
 
 def report(found: Result) -> dict[str, Any]:
@@ -75,45 +85,45 @@ def report(found: Result) -> dict[str, Any]:
         "plan": {"num_prompts": 2, "num_turns": 2, "max_tokens": 40},
         "seconds": 12.0,
         **to_json(found, costs),
-        "answers": [as_json(a) for a in found.answers],
+        "runs": [as_json(run) for run in found.runs],
     }
 
 
 def test_ratios_are_to_plain_decoding_beside() -> None:
-    figures = result().figure("suffix 4")
-    assert figures.to_plain == pytest.approx(1.4)
+    figures = result().figure("suffix:4")
+    assert figures.speed_up == pytest.approx(1.4)
     assert figures.worst == pytest.approx(0.8)
     assert figures.by_family == {"code": pytest.approx(2.0), "chat": pytest.approx(0.8)}
     assert figures.acceptance_rate == pytest.approx(1 / 3)
     assert figures.mean_acceptance_length == 2.0
     assert figures.accepted_per_position == (0.6, 0.4)
     plain = result().figure("none")
-    assert (plain.to_plain, plain.acceptance_rate, plain.mean_acceptance_length) == (1.0, None, 1.0)
+    assert (plain.speed_up, plain.acceptance_rate, plain.mean_acceptance_length) == (1.0, None, 1.0)
     assert plain.tokens_per_s == pytest.approx(7.5)  # the median of turns at 10 and at 5
 
 
 def test_another_text_is_seen_and_lossy_settings_are_not_held_to_it() -> None:
     assert {figures.equal for figures in result().figures} == {True, None}
-    found = result(different="suffix 2")
-    assert [figures.setting for figures in found.figures if figures.equal is False] == ["suffix 2"]
-    assert result(different="suffix 4 lenient 0.1").figure("suffix 4 lenient 0.1").equal is None
+    found = result(different="suffix:2")
+    assert [figures.setting for figures in found.figures if figures.equal is False] == ["suffix:2"]
+    assert result(different=LOSSY).figure(LOSSY).equal is None
 
 
 def test_what_is_recommended() -> None:
     assert result().chosen.name == "auto"
-    assert (result().recommended.draft, result().recommended.num_draft_tokens) == (("auto",), None)
+    assert result().recommended == DraftConfig()  # earlier texts may be drafted from when it is used
     close = result({"auto": (1.2, 1.25)})  # faster on half of the answers: not worth giving up what adapts
     assert close.chosen.name == "auto"
     slow = result({"auto": (1.2, 1.0)})
-    assert slow.chosen.name == slow.best_fixed.name == "suffix 2"
-    assert (slow.recommended.draft, slow.recommended.num_draft_tokens) == (("suffix",), 2)
-    assert command({"draft": ["suffix", "d"], "num_draft_tokens": 2, "num_draft_branches": 3}) == (
+    assert slow.chosen.name == slow.best_fixed.name == "suffix:2"
+    assert slow.recommended == DraftConfig(drafters=("suffix",), num_draft_tokens=2)
+    assert options(DraftConfig(drafters=("suffix", "d"), num_draft_tokens=2, num_branches=3)) == (
         "--draft suffix --draft d --num-draft-tokens 2 --draft-branches 3"
     )
-    hopeless = result(dict.fromkeys(SPEEDS, (0.9, 0.9)) | {"none": (1.0, 1.0), "auto": (0.99, 0.99)})
-    assert hopeless.best_fixed.name == "none"
-    assert hopeless.for_others == {"vllm": None, "llama_cpp": None}
-    assert "nothing it has was faster" in advice(report(hopeless))
+    slower = result(dict.fromkeys(SPEEDS, (0.9, 0.9)) | {"none": (1.0, 1.0), "auto": (0.99, 0.99)})
+    assert slower.best_fixed.name == "none"
+    assert slower.for_others == {"vllm": None, "llama_cpp": None}
+    assert "nothing it has was faster" in advice(report(slower))
 
 
 def test_the_heat_map_counts_the_prompt_and_has_no_empty_columns() -> None:
@@ -122,28 +132,28 @@ def test_the_heat_map_counts_the_prompt_and_has_no_empty_columns() -> None:
     assert heat["outputs"] == [8, 16, 32]
     plain, ours = 0.5 + 4.0 * 8 / 40, 0.5 + 4.0 / 1.9 * 8 / 40
     slower = (0.5 + 8.0 * 8 / 40) / (0.5 + 8.0 / 1.9 * 8 / 40)
-    assert heat["ratios"][0][0] == pytest.approx((plain / ours + slower) / 2)
+    assert heat["speed_ups"][0][0] == pytest.approx((plain / ours + slower) / 2)
 
 
 def test_families_compare_auto_with_the_best_by_hindsight() -> None:
     families = report(result())["families"]
-    assert families["code"]["best"] == "suffix 4"
-    assert (families["code"]["best_to_plain"], families["code"]["auto_to_plain"]) == pytest.approx((2.0, 1.9))
-    assert families["chat"]["best"] == "suffix 2"
+    assert families["code"]["best"] == "suffix:4"
+    assert (families["code"]["best_speed_up"], families["code"]["auto_speed_up"]) == pytest.approx((2.0, 1.9))
+    assert families["chat"]["best"] == "suffix:2"
 
 
 def test_the_report_is_json_and_a_table() -> None:
     found = report(result())
     json.dumps(found, allow_nan=False)
-    assert "token_ids" not in found["answers"][0]
-    assert found["speed_over_length"] == {"suffix": [(2, pytest.approx(1.4)), (4, pytest.approx(1.4))]}
-    assert found["speed_over_lenient_threshold"] == [(0.1, pytest.approx(2.0))]
+    assert "token_ids" not in found["runs"][0]
+    assert found["speed_up_over_length"] == {"suffix": [(2, pytest.approx(1.4)), (4, pytest.approx(1.4))]}
+    assert found["speed_up_over_lenient_threshold"] == [(0.1, pytest.approx(2.0))]
     console = Console(width=120, record=True, force_terminal=False)
     with console.capture() as capture:
         show(found, console)
     text = capture.get()
     for part in (
-        "| suffix 4 ",
+        "| suffix:4 ",
         "lossy",
         "use: --draft auto",
         "vLLM: --speculative-config '{",
@@ -190,13 +200,13 @@ def test_the_page_is_whole_and_stands_alone() -> None:
     assert "script" not in seen.counts
     assert seen.counts["tr"] == 1 + len(SETTINGS) + 1 + 2
     assert "x <y>" in seen.text
-    assert "suffix 4 lenient 0.1" in seen.text
+    assert LOSSY in seen.text
 
 
 def test_a_page_without_lenient_rules_or_chains_has_fewer_plots() -> None:
     found = report(result()) | {
-        "speed_over_length": {},
-        "speed_over_lenient_threshold": [],
+        "speed_up_over_length": {},
+        "speed_up_over_lenient_threshold": [],
         "accepted_per_position": {"suffix": ()},
     }
     seen = Seen()

@@ -2,70 +2,66 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from helpers.drafting import View, budgets
 
-from foredraft.testing import SimulatedClock, SyntheticDrafter
-from foredraft.tune.prompts import BUILT_IN, spread
+from foredraft.config import DraftConfig
+from foredraft.prompts import spread
+from foredraft.tune.prompts import BUILT_IN
 from foredraft.tune.run import Wanted, make_plan
-from foredraft.tune.settings import LENGTHS, Setting, for_llama_cpp, for_vllm, stopping, sweep
+from foredraft.tune.settings import LENGTHS, PLAIN, for_llama_cpp, for_vllm, is_exact, sweep
 
 PLAIN_S = {prompt.key: 1.3 for prompt in BUILT_IN}
 
 
+def fixed(*drafters: str, number: int, **others: Any) -> DraftConfig:
+    return DraftConfig(drafters=drafters, num_draft_tokens=number, memory="none", **others)
+
+
 def test_the_sweep_holds_plain_decoding_auto_and_every_length() -> None:
     settings = sweep(["suffix", "lookup"], ["d/draft.gguf"], LENGTHS[0], with_lenient=True)
-    names = [setting.name for setting in settings]
-    assert names[:3] == ["none", "auto", "auto with draft.gguf"]
-    assert {"suffix 1", "lookup 10", "draft 7", "draft 8 tree of 2", "draft 10 p 0.4", "draft 6 lenient 0.1"} < set(
-        names
-    )
-    assert len(set(names)) == len(names)
-    assert settings[2].draft == ("auto", "d/draft.gguf")
-    [chain] = [setting for setting in settings if setting.name == "draft 7"]
-    assert chain.draft == ("d/draft.gguf",)
-    assert not [s for s in sweep(["suffix"], [], LENGTHS[-1], with_lenient=False) if s.lenient is not None]
+    assert settings[0].is_plain
+    assert [one.drafters for one in settings[1:3]] == [("auto",), ("auto", "d/draft.gguf")]
+    assert {one.memory for one in settings} == {"none"}
+    model = "d/draft.gguf"
+    for wanted in (
+        fixed("suffix", number=1),
+        fixed("lookup", number=10),
+        fixed(model, number=7),
+        fixed(model, number=8, num_branches=2),
+        fixed(model, number=10, min_survival=0.4),
+        fixed(model, number=6, acceptance="threshold:eps=0.1"),
+    ):
+        assert wanted in settings
+    assert len({one.name for one in settings}) == len(settings)
+    assert all(map(is_exact, sweep(["suffix"], [], LENGTHS[-1], with_lenient=False)))
 
 
 def test_settings_in_the_words_of_others() -> None:
-    chain = Setting(method="draft", models=("d/draft.gguf",), num_draft_tokens=4)
+    chain = fixed("d/draft.gguf", number=4)
     assert json.loads(for_vllm(chain) or "") == {
         "method": "draft_model",
         "model": "draft.gguf",
         "num_speculative_tokens": 4,
     }
     assert for_llama_cpp(chain) == ("--spec-type draft-simple -md draft.gguf --spec-draft-n-max 4 --spec-draft-p-min 0")
-    lookup = Setting(method="lookup", num_draft_tokens=3)
+    lookup = fixed("lookup", number=3)
     assert json.loads(for_vllm(lookup) or "")["method"] == "ngram"
-    assert json.loads(for_vllm(Setting(method="suffix", num_draft_tokens=3)) or "")["method"] == "suffix"
+    assert json.loads(for_vllm(fixed("suffix", number=3)) or "")["method"] == "suffix"
     assert "--spec-ngram-mod-n-max 3" in (for_llama_cpp(lookup) or "")
     for other in (
-        Setting(method="auto"),
-        Setting(method="none"),
-        Setting(method="recycle", num_draft_tokens=4),
-        Setting(method="draft", models=("d",), num_draft_tokens=8, num_branches=2),
+        DraftConfig(memory="none"),
+        PLAIN,
+        fixed("recycle", number=4),
+        fixed("d/draft.gguf", number=8, num_branches=2),
     ):
         assert for_vllm(other) is None
         assert for_llama_cpp(other) is None
-    for special in (replace(chain, min_survival=0.4), replace(chain, lenient=0.1)):
+    for special in (replace(chain, min_survival=0.4), replace(chain, acceptance="threshold:eps=0.1")):
         assert for_vllm(special) is None
     assert (for_llama_cpp(replace(chain, min_survival=0.4)) or "").endswith("--spec-draft-p-min 0.4")
-    assert for_llama_cpp(replace(chain, lenient=0.1)) is None
-
-
-def test_a_threshold_ends_chains() -> None:
-    clock = SimulatedClock()
-    drafter = SyntheticDrafter(range(50), 0.5, step_s=lambda num: 1.0, clock=clock)
-    view = View([1])
-    assert stopping(drafter, 0.0) is drafter
-    stopped = stopping(drafter, 0.3)
-    [tree] = stopped.propose([view], budgets(9))
-    assert tree.num_draft_tokens == 2
-    assert not stopped.free
-    assert stopped.num_unread(view) == drafter.num_unread(view)  # type: ignore[attr-defined]
-    stopped.forget(0)
-    assert drafter.forgotten == [0]
+    assert for_llama_cpp(replace(chain, acceptance="threshold:eps=0.1")) is None
 
 
 def test_fewer_prompts_are_of_all_families() -> None:
