@@ -81,14 +81,20 @@ class _Stream:
 def measure(
     llm: LLM, *, prompt_tokens: int = PROMPT_TOKENS, max_batched_tokens: int = MAX_BATCHED_TOKENS
 ) -> Interference:
-    """Start the streams, let the prompt arrive, then cancel all of them one by one."""
+    """Start the streams, let the prompt arrive, then cancel all of them one by one.
+
+    Raises ValueError for a prompt that is no longer than a pass.
+    """
+    if prompt_tokens <= max_batched_tokens:
+        raise ValueError(f"--prompt-tokens must be above {max_batched_tokens}, the tokens of one pass")
     params = SamplingParams(max_tokens=None, ignore_eos=True)
-    words = llm.tokenizer.encode(WORDS * (prompt_tokens // 16))
+    words = llm.tokenizer.encode(WORDS * (prompt_tokens // 12 + 8))
     prompt = words[:prompt_tokens]
-    assert len(prompt) == prompt_tokens
     with llm.exclusive():
         budget_pass_s = median(
-            llm.decoder.time_forward(num_tokens=max_batched_tokens, context=prompt_tokens - max_batched_tokens)
+            llm.decoder.time_forward(
+                num_tokens=max_batched_tokens, context=prompt_tokens - max_batched_tokens, wanted="none"
+            )
             for _ in range(3)
         )
     streams = [_Stream(llm.stream(words[start : start + 40], params)) for start in range(NUM_STREAMS)]
@@ -121,6 +127,8 @@ def _cancel(llm: LLM, stream: _Stream) -> float:
     pool = llm.decoder.cache.pool
     before, started = pool.num_used, time.perf_counter()
     stream.leave()
-    while pool.num_used >= before and time.perf_counter() < started + 60:
+    while pool.num_used >= before:
+        if time.perf_counter() > started + 60:
+            raise RuntimeError("a cancelled sequence still has its blocks after a minute")
         time.sleep(0.001)
     return time.perf_counter() - started

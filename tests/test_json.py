@@ -4,7 +4,13 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "foredraft"
-OWN_TEXT = {"bench/fresh.py", "bench/peer.py", "inspect/page.py", "models/store/hub.py"}
+OWN_TEXT = {
+    "bench/fresh.py",
+    "bench/peer.py",
+    "inspect/page.py",
+    "models/store/hub.py",
+    "text/folder_encoder.py",
+}
 """What reads only what programs have written."""
 
 

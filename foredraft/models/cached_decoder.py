@@ -148,10 +148,10 @@ class CachedDecoder:
         finally:
             blocks.close()
 
-    def time_forward(self, *, num_tokens: int, context: int = 0) -> float:
+    def time_forward(self, *, num_tokens: int, context: int = 0, wanted: Wanted = "all") -> float:
         """Seconds that one forward pass of a chain of `num_tokens` takes behind `context` cached tokens.
 
-        All logits are computed, as in verification. The tokens mean nothing, what is behind them was never computed:
+        wanted: of the logits, "all" as in verification; "none" as for a chunk of a prompt. The tokens mean nothing, what is behind them was never computed:
         the time depends on neither.
         """
         filler = [index % self.config.vocab_size for index in range(context + num_tokens)]
@@ -160,7 +160,7 @@ class CachedDecoder:
             blocks.reserve(context)
             blocks.advance(context)
             root, *rest = filler[context:]
-            entry = Entry(blocks, DraftTree.chain(root, tuple(rest)))
+            entry = Entry(blocks, DraftTree.chain(root, tuple(rest)), wanted)
             started = time.perf_counter()
             self.forward([entry])
             return time.perf_counter() - started

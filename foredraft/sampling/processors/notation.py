@@ -77,8 +77,11 @@ def exact_schema(text: str) -> str:
 
     Raises OptionError where that is not possible.
     """
-    schema = json.loads(text)
-    return json.dumps({"allOf": [schema]} if isinstance(schema, bool) else _schema(schema))
+    try:
+        schema = json.loads(text)
+        return json.dumps({"allOf": [schema]} if isinstance(schema, bool) else _schema(schema))
+    except RecursionError:
+        raise OptionError("--json-schema is nested too deeply") from None
 
 
 def _schema(value: Any) -> Any:
