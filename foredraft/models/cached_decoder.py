@@ -151,8 +151,8 @@ class CachedDecoder:
     def time_forward(self, *, num_tokens: int, context: int = 0, wanted: Wanted = "all") -> float:
         """Seconds that one forward pass of a chain of `num_tokens` takes behind `context` cached tokens.
 
-        wanted: of the logits, "all" as in verification; "none" as for a chunk of a prompt. The tokens mean nothing, what is behind them was never computed:
-        the time depends on neither.
+        wanted: of the logits, "all" as in verification; "none" as for a chunk of a prompt. The tokens mean nothing, and
+        what is behind them was never computed: the time depends on neither.
         """
         filler = [index % self.config.vocab_size for index in range(context + num_tokens)]
         blocks = self.cache.open()
