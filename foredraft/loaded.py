@@ -27,6 +27,8 @@ from foredraft.text import load_tokenizer
 from foredraft.trace import Sink
 
 MAX_THREADS = 1024
+NUM_MEASURED_POSITIONS = 2048
+"""Of a cache for measurements: 1024 cached tokens are the most that calibration looks behind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +150,12 @@ class LoadedModel:
         decoder = exposing(self.decoder, [layer for drafter in drafters for layer in drafter.spec.layers])
         store = CalibrationStore(cache_folder() / "calibration")
         planner = make_auto_planner(
-            drafters, decoder, store, self.calibration_key, lambda: self.tokenizer.encode(SAMPLE), profile
+            drafters,
+            decoder.beside(NUM_MEASURED_POSITIONS),
+            store,
+            self.calibration_key,
+            lambda: self.tokenizer.encode(SAMPLE),
+            profile,
         )
         return planner, decoder, any(drafter.spec.needs_prompt_features for drafter in drafters)
 

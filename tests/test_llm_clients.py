@@ -339,3 +339,17 @@ def test_what_cannot_be_copied_is_refused_in_words(plain: LLM, copied: Callable[
         OptionError, match="cannot be pickled or copied: load it where it is wanted, or use with_drafts"
     ):
         copied(plain)
+
+
+def test_another_way_of_drafting_may_be_made_while_the_cache_is_full() -> None:
+    """Kind: measurements for it need blocks that sequences hold: "all blocks of the cache are in use"."""
+    llm = load(draft="auto", kv_memory=65536)  # what calibration looks behind is longer than this cache
+    stream = llm.stream(TEXTS[0], LONG)
+    for _ in range(200):
+        next(stream)
+    pool = llm.decoder.cache.pool
+    assert pool.num_used > pool.num_blocks // 2
+    for draft in ("auto", tiny_file(seed=1)):
+        assert llm.with_drafts(draft).methods
+    assert list(stream)
+    llm.close()

@@ -1,5 +1,6 @@
 """How many positions a cache is to hold."""
 
+import math
 import re
 
 from foredraft.errors import OptionError
@@ -16,7 +17,8 @@ def parse_memory(value: int | str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", value.strip().lower()) if isinstance(value, str) else None
-    num_bytes = round(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
+    size = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
+    num_bytes = round(size) if math.isfinite(size) else 0
     if num_bytes < 1:
         raise OptionError(f"--kv-memory must be a size such as 512M, 2G or 1.5GiB, got {value!r}")
     return num_bytes

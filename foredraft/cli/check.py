@@ -78,6 +78,8 @@ def check(
 
     for name in draft or ():
         llm.with_drafts(name, num_draft_tokens=1)  # which refuses what is unknown or does not fit
+    if not draft:
+        methods = [method for method in methods if _is_possible(llm, method)]
     plan = make_plan(methods, prompts=texts, quick=quick)
     if not quiet:
         note(_announcement(llm, plan))
@@ -118,6 +120,16 @@ def _methods(names: list[str], *, quiet: bool) -> list[tuple[str, ...]]:
     methods = [name for name in names if not names_a_model(name)]
     alone = [(name,) for name in (*(methods or (*METHODS_WITHOUT_MODEL, "auto")), *models)]
     return list(dict.fromkeys([*alone, *([("auto", *models)] if models and not methods else [])]))
+
+
+def _is_possible(llm: "LLM", method: tuple[str, ...]) -> bool:
+    """Whether a way of drafting that nobody asked for can be had with this model. If not, it is left out, and told."""
+    try:
+        llm.with_drafts(method)
+    except OptionError as error:
+        note(f"{'+'.join(method)} is left out: {error}")
+        return False
+    return True
 
 
 def _announcement(llm: "LLM", plan: "Plan") -> str:

@@ -105,13 +105,9 @@ def choose_layers(whole: CachedDecoder, tokens: Sequence[int], *, num_logits: in
 def _look(whole: CachedDecoder, tokens: Sequence[int]) -> tuple[list[float], Floats]:
     """For each layer how much it turns the hidden state, 1 - cosine, and the target's choice after each token."""
     num_layers = whole.config.num_layers
-    blocks = whole.cache.open()
-    try:
-        root, *rest = tokens
-        entry = Entry(blocks, DraftTree.chain(root, tuple(rest)))
-        result = exposing(whole, range(num_layers)).forward([entry])
-    finally:
-        blocks.close()
+    root, *rest = tokens
+    own = exposing(whole, range(num_layers)).beside(len(tokens))  # sequences may hold all blocks of the target's cache
+    result = own.forward([Entry(own.cache.open(), DraftTree.chain(root, tuple(rest)))])
     states = result.hidden_of(0)
     hidden = [states[layer].astype(np.float64) for layer in range(num_layers)]
     influences = [float("inf")]

@@ -18,6 +18,7 @@ def completions(loop: EngineLoop, engine: Engine, submissions: Sequence[Submissi
         arrived.put((place, event))
 
     found: dict[int, Completion] = {}
+    loop.check_may_wait()
     try:
         loop.submit(
             engine,
@@ -42,6 +43,8 @@ def pieces(loop: EngineLoop, engine: Engine, submission: Submission) -> Iterator
     try:
         loop.submit(engine, {submission: arrived.put})
         while True:
+            if arrived.empty():
+                loop.check_may_wait()
             event = arrived.get()
             if isinstance(event, Exception):
                 raise event

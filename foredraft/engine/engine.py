@@ -1,7 +1,6 @@
 """The step of an engine: schedule, run, and see what became of it."""
 
 import itertools
-import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import replace
@@ -60,7 +59,6 @@ class Engine:
         self._outputs: dict[int, Output] = {}
         self._ids = itertools.count()
         self._processors = ProcessorFactory(tokenizer, target.vocab_size)
-        self._preparing = threading.Lock()
 
     @property
     def has_work(self) -> bool:
@@ -88,17 +86,16 @@ class Engine:
         if not params.ignore_eos:
             end_ids |= self._tokenizer.eos_ids
         params = params.with_seed()
-        with self._preparing:
-            sequence = Sequence(
-                id=next(self._ids),
-                tokens=list(prompt),
-                num_prompt_tokens=len(prompt),
-                params=params,
-                max_length=max_length,
-                blocks=self._target.decoder.cache.open(),
-                sample_index=sample_index,
-                processors=self._processors.make(params, tuple(prompt), end_ids),
-            )
+        sequence = Sequence(
+            id=next(self._ids),
+            tokens=list(prompt),
+            num_prompt_tokens=len(prompt),
+            params=params,
+            max_length=max_length,
+            blocks=self._target.decoder.cache.open(),
+            sample_index=sample_index,
+            processors=self._processors.make(params, tuple(prompt), end_ids),
+        )
         return Output(sequence, self._tokenizer, end_ids)
 
     def _check_prediction(self, params: SamplingParams) -> None:

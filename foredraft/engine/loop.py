@@ -40,6 +40,14 @@ class EngineLoop:
         owner, wanted = self._owner, dict(submissions)
         owner.post(lambda: owner.add(engine, wanted))
 
+    def check_may_wait(self) -> None:
+        """Raise OptionError where the thread that asks would wait for itself."""
+        if self._owner.waits_for_this_thread:
+            raise OptionError(
+                "the engine makes no step inside `exclusive`, nor while a trace is written: generate outside, or use "
+                "`stepwise`"
+            )
+
     def cancel(self, engine: Engine, submission: Submission) -> None:
         """End the sequences of a submission, if they are not over; nothing is delivered any more."""
         owner = self._owner
@@ -76,6 +84,7 @@ class _Owner:
         self._thread: threading.Thread | None = None
         # Whoever waits for the step lock holds the turnstile meanwhile, so the thread cannot take it again at once.
         self._turnstile, self._stepping = threading.RLock(), threading.RLock()
+        self._kept_by: int | None = None  # the thread that is in `exclusive`
         self._engines: dict[Engine, dict[int, tuple[Submission, Deliver]]] = {}
 
     def check_open(self) -> None:
@@ -85,10 +94,11 @@ class _Owner:
     def post(self, message: _Message) -> None:
         with self._posting:  # so that nothing comes behind the end
             self.check_open()
-            self._inbox.put(message)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="foredraft-engine", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="foredraft-engine", daemon=True)
+                thread.start()  # where the system has no more threads, the next one that asks tries again
+                self._thread = thread
+            self._inbox.put(message)
 
     def add(self, engine: Engine, wanted: Mapping[Submission, Deliver]) -> None:
         submissions = self._engines.setdefault(engine, {})
@@ -107,7 +117,16 @@ class _Owner:
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         with self._turnstile, self._stepping:
-            yield
+            before, self._kept_by = self._kept_by, threading.get_ident()
+            try:
+                yield
+            finally:
+                self._kept_by = before
+
+    @property
+    def waits_for_this_thread(self) -> bool:
+        """Whether no step is made until the thread that asks goes on."""
+        return self._kept_by == threading.get_ident() or self._thread is threading.current_thread()
 
     def ask_to_stop(self) -> None:
         """Have the thread end after the step under way; sequences that are not over are cancelled by it."""
@@ -116,11 +135,10 @@ class _Owner:
             self._inbox.put(None)
 
     def stop(self) -> None:
-        """End the thread, and wait until it has."""
+        """End the thread, and wait until it has, unless it waits for the thread that asks."""
         self.ask_to_stop()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        if self._thread is not None and not self.waits_for_this_thread:
+            self._thread.join()
 
     def _run(self) -> None:
         try:
@@ -224,25 +242,31 @@ def _stop_all() -> None:
         owner.stop()
 
 
-_forking: list[_Owner] = []
+class _Forking(threading.local):
+    """Those that a thread waited for before its fork. Several threads may fork at the same time."""
+
+    owners: tuple[_Owner, ...] = ()
+
+
+_forking = _Forking()
 
 
 def _before_fork() -> None:
-    _forking[:] = _owners
-    for owner in _forking:
+    _forking.owners = tuple(sorted(_owners, key=id))  # in the same order in all threads, lest two wait for each other
+    for owner in _forking.owners:
         owner.before_fork()
 
 
 def _after_fork_in_parent() -> None:
-    for owner in _forking:
+    for owner in _forking.owners:
         owner.after_fork_in_parent()
-    _forking.clear()
+    _forking.owners = ()
 
 
 def _after_fork_in_child() -> None:
-    for owner in _forking:
+    for owner in _forking.owners:
         owner.after_fork_in_child()
-    _forking.clear()
+    _forking.owners = ()
 
 
 atexit.register(_stop_all)

@@ -130,7 +130,8 @@ class Scheduler:
         promised = sum(_num_missing(one) + 1 for one in self._active)
         if promised + _num_missing(sequence) > sequence.blocks.num_available:
             sequence.blocks.close()  # what was taken over stays findable
-            sequence.num_cached_tokens = 0
+            if not sequence.num_preemptions:
+                sequence.num_cached_tokens = 0
             return False
         if sequence.num_computed_tokens == len(sequence.tokens) - 1:
             sequence.blocks.reserve(1)

@@ -86,7 +86,28 @@ class CachedDecoder:
         self.source = source
         self.hidden_layers = tuple(hidden_layers)
         self.compiled = forward
-        self.cache = cache or self._new_cache(num_positions or default_positions(config))
+        self.cache = cache or self._default_cache(num_positions or default_positions(config))
+
+    def _default_cache(self, num_positions: int) -> PagedCache:
+        """Smaller where there is no address space for so many: often nobody wants that many."""
+        while True:
+            try:
+                return self._new_cache(num_positions)
+            except MemoryError:
+                if num_positions <= NUM_DEFAULT_POSITIONS:
+                    raise
+                num_positions = max(NUM_DEFAULT_POSITIONS, num_positions // 2)
+
+    def beside(self, num_positions: int) -> "CachedDecoder":
+        """The same decoder with another, empty cache: to measure it while sequences hold the blocks of this one."""
+        return CachedDecoder(
+            self.config,
+            self.compiled,
+            self.kernels,
+            self.source,
+            hidden_layers=self.hidden_layers,
+            cache=self._new_cache(num_positions),
+        )
 
     def _new_cache(self, num_positions: int) -> PagedCache:
         config = self.config

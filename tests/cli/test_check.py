@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.command_line import Run, assert_refused
+from helpers.tiny import TinyModel
 
 from foredraft.accept import Accepted
 from foredraft.cli.check import _methods
@@ -32,6 +33,16 @@ def test_everything_is_equal_on_the_real_model(real: Run, smollm2_path: Path, tm
     assert all(test["p_value"] < found["threshold"] for test in controls)
     rules = [test for test in found["distributions"] if not test["control"]]
     assert all(test["p_value"] >= found["threshold"] and test["num_accepted_tokens"] for test in rules)
+
+
+def test_a_drafter_that_the_model_is_too_small_for_is_left_out_and_told(real: Run, tmp_path: Path) -> None:
+    """Kind: the check of a sound model fails, since one of the ways of drafting cannot be had with it."""
+    TinyModel(context_length=4096).write_gguf(tmp_path / "tiny.gguf")
+    result = real("check", "-m", "tiny.gguf", "--quick", "--json")
+    assert result.returncode == 0, result.stderr.decode()
+    assert b"skip is left out: --draft skip needs a model of at least 3 layers" in result.stderr
+    assert "skip" not in {cell["config"]["drafters"][0] for cell in json.loads(result.stdout)["comparisons"]}
+    assert_refused(real("check", "-m", "tiny.gguf", "--quick", "--draft", "skip"), "at least 3 layers")
 
 
 def accept_everything(tree: DraftTree, target_token: Callable[[int], int]) -> Accepted:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import multiprocessing
+import os
 import threading
 import time
 import weakref
@@ -263,3 +264,61 @@ def test_a_failed_step_by_hand_leaves_the_engine_usable() -> None:
         engine.step()
     assert not engine.has_work
     assert decoder.cache.pool.num_used == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_threads_that_fork_at_the_same_time_leave_the_engine_free() -> None:
+    """Kind: what one thread waited for is let go in the name of another, and of one nothing is: no step is made."""
+    decoder, _ = table_decoder(MODEL)
+    engine, loop = make_engine(decoder), EngineLoop()
+    completions(loop, engine, [submission(engine)])
+
+    def fork() -> None:
+        for _ in range(20):
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+
+    threads = [threading.Thread(target=fork, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert list(completions(loop, engine, [submission(engine)])[0].token_ids) == EXPECTED
+    loop.close()
+
+
+# --- who would wait for itself --------------------------------------------------------------------------------------
+
+
+def test_a_thread_that_keeps_the_engine_from_stepping_does_not_wait_for_it() -> None:
+    """Kind: `generate` inside `exclusive` waits for a step that comes when it is over."""
+    decoder, _ = table_decoder(MODEL)
+    engine, loop = make_engine(decoder), EngineLoop()
+    with loop.exclusive():
+        with pytest.raises(OptionError, match="no step inside `exclusive`"):
+            completions(loop, engine, [submission(engine)])
+        with loop.exclusive():
+            pass
+        with pytest.raises(OptionError, match="no step inside `exclusive`"):
+            next(pieces(loop, engine, submission(engine)))
+    assert list(completions(loop, engine, [submission(engine)])[0].token_ids) == EXPECTED
+    with loop.exclusive():
+        loop.close()
+
+
+def test_a_thread_that_cannot_be_started_is_started_for_the_next_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kind: after one failure everybody waits for ever."""
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    decoder, _ = table_decoder(MODEL)
+    engine, loop = make_engine(decoder), EngineLoop()
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="new thread"):
+        patched.setattr(threading.Thread, "start", fail)
+        completions(loop, engine, [submission(engine)])
+    assert list(completions(loop, engine, [submission(engine)])[0].token_ids) == EXPECTED
+    loop.close()

@@ -161,3 +161,16 @@ def _num_committed(sequence, outcome) -> int:  # type: ignore[no-untyped-def]
         *(outcome.tree.tokens[node] for node in outcome.path),
     ]
     return 1 + num_path if emitted_bonus else num_path + (0 if ends_in_path else 1)
+
+
+def test_what_was_found_is_remembered_however_often_there_is_no_room() -> None:
+    """Kind: a sequence that waits for room a second time counts what it found at first as computed."""
+    decoder, _ = table_decoder(MODEL, length=LENGTH)
+    decoder.resize_cache(9 * BLOCK_POSITIONS)
+    engine = make_engine(decoder)
+    prompt = [index % V for index in range(33)]
+    run(engine, [prompt], SamplingParams(max_tokens=1))
+    longest = SamplingParams(max_tokens=60, ignore_eos=True)
+    outputs = run(engine, [[7] * 30, [9] * 30, prompt], longest)
+    assert outputs[2].sequence.num_preemptions > 0
+    assert outputs[2].sequence.num_cached_tokens == 32

@@ -5,15 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.engines import VOCAB_SIZE, native_kernels, tiny_decoder, tiny_file
+from helpers.engines import VOCAB_SIZE, native_kernels, table_decoder, tiny_decoder, tiny_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft import _native
-from foredraft.cache import OutOfBlocksError
+from foredraft.cache import OutOfBlocksError, PagedCache
 from foredraft.models import cached_decoder
 from foredraft.models.cached_decoder import CachedDecoder, Entry
 from foredraft.models.load import load_decoder
+from foredraft.testing import TableModel
 from foredraft.tree import DraftTree
 
 MODELS = [
@@ -320,3 +321,22 @@ def test_rows_of_the_reference_kernels(family: str, format: str) -> None:
     for num_tokens, row in enumerate(decoder.logits(tokens), start=1):
         np.testing.assert_array_equal(row.view(np.uint32), plain.logits(tokens[:num_tokens]).view(np.uint32))
     plain.close()
+
+
+def test_a_cache_that_nobody_said_the_size_of_is_made_smaller_where_memory_is_scarce(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kind: a model for long contexts cannot be loaded at all, whatever size its cache is to have in the end."""
+    make = CachedDecoder._new_cache
+
+    def scarce(decoder: CachedDecoder, num_positions: int) -> PagedCache:
+        if num_positions > most:
+            raise MemoryError
+        return make(decoder, min(num_positions, 64))
+
+    monkeypatch.setattr(CachedDecoder, "_new_cache", scarce)
+    most = 20_000
+    table_decoder(TableModel(1, 40, seed=1), length=1_000_000)
+    most = 1000
+    with pytest.raises(MemoryError):
+        table_decoder(TableModel(1, 40, seed=1), length=1_000_000)

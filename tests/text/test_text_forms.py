@@ -1,7 +1,9 @@
 """Forms of the text on vocabularies that write a space first, normalise, or lack characters."""
 
 import json
+import os
 import random
+import signal
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -276,3 +278,17 @@ def test_an_escape_that_is_no_character_is_refused() -> None:
     for escape in ("\\ud83d", "\\U00110000"):
         with pytest.raises(OptionError, match="is no character"):
             _plain().compile(SamplingParams(grammar=f'root ::= "{escape}"'))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_another_thread_compiles_does_not_hang_the_child() -> None:
+    """Kind: the lock of the thread that compiles is never released in the child."""
+    compiler = GrammarCompiler(tiny_bpe(), 200)
+    with compiler._lock:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            free = compiler._lock.acquire(timeout=10)
+            os._exit(0 if free else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    compiler.compile(SamplingParams(regex="a"))

@@ -5,7 +5,9 @@ back with it, so a draft is held against the grammar token by token, and what th
 """
 
 import importlib
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +116,10 @@ class GrammarCompiler:
         self._vocab_size = vocab_size
         self._vocabulary: Any = None
         self._kept: OrderedDict[str, Any] = OrderedDict()
+        self._begin_anew()
+        _compilers.add(self)
+
+    def _begin_anew(self) -> None:
         self._lock = threading.Lock()  # requests are prepared by several threads
 
     def compile(self, params: SamplingParams) -> Grammar:
@@ -138,6 +144,18 @@ class GrammarCompiler:
         if matcher.is_error():
             raise OptionError(f"{option} cannot be used: {reason_of(matcher)}")
         return matcher
+
+
+_compilers: "weakref.WeakSet[GrammarCompiler]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """The thread that was compiling is the parent's: here nobody would ever open its lock."""
+    for compiler in list(_compilers):
+        compiler._begin_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _llguidance(params: SamplingParams) -> Any:
