@@ -180,6 +180,8 @@ class _Owner:
             if engine.has_work:
                 progress |= self._step(engine)
             if not engine.has_work:
+                for submission, deliver in list(self._engines[engine].values()):
+                    self._tell(engine, submission, deliver)  # whose end came in a step by hand
                 del self._engines[engine]
         return progress
 

@@ -317,8 +317,22 @@ def test_a_thread_that_cannot_be_started_is_started_for_the_next_client(monkeypa
 
     decoder, _ = table_decoder(MODEL)
     engine, loop = make_engine(decoder), EngineLoop()
-    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="new thread"):
+    with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fail)
-        completions(loop, engine, [submission(engine)])
+        with pytest.raises(RuntimeError, match="new thread"):
+            completions(loop, engine, [submission(engine)])
     assert list(completions(loop, engine, [submission(engine)])[0].token_ids) == EXPECTED
+    loop.close()
+
+
+def test_what_ends_in_a_step_by_hand_is_told_to_its_client() -> None:
+    """Kind: a client waits for ever for an end that another thread has seen."""
+    engine, _ = slow_engine(0.001)
+    loop = EngineLoop()
+    stream = pieces(loop, engine, submission(engine))
+    chunks = [next(stream)]
+    with loop.exclusive():
+        while engine.has_work:
+            engine.step()
+    assert tokens_of(chunks + list(stream)) == EXPECTED
     loop.close()

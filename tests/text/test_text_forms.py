@@ -283,7 +283,7 @@ def test_an_escape_that_is_no_character_is_refused() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_while_another_thread_compiles_does_not_hang_the_child() -> None:
     """Kind: the lock of the thread that compiles is never released in the child."""
-    compiler = GrammarCompiler(tiny_bpe(), 200)
+    compiler = GrammarCompiler(tokenizer_from_gguf(tiny_bpe()), 200)
     with compiler._lock:
         child = os.fork()
         if not child:
