@@ -125,9 +125,10 @@ class Drafter(ABC):
     def begin(self, sequence: SequenceView, features: PromptFeatures) -> None:  # noqa: B027 - most have nothing to do
         """A chunk of the sequence's text was computed outside of rounds.
 
-        Chunks come in order. Tokens that were found in the prefix cache are left out, at the beginning and, where another
-        sequence has computed them meanwhile, between two chunks: see `PromptFeatures.start`. All of the text up to the
-        root is computed when the sequence is first proposed for. No token is told twice, here or in `observe`.
+        Chunks come in order. Tokens that were found in the prefix cache are left out, at the beginning and, where
+        another sequence has computed them meanwhile, between two chunks: see `PromptFeatures.start`. All of the text
+        up to the root is computed when the sequence is first proposed for. No token is told twice, here or in
+        `observe`.
         """
 
     def observe(self, sequences: Sequence[SequenceView], outcomes: Sequence[Outcome]) -> None:  # noqa: B027

@@ -24,9 +24,6 @@ MAX_RUNNING = 8
 MAX_BATCHED_TOKENS = 256
 """With so many tokens in a pass, arithmetic is what it waits for: more would make it longer, and not faster."""
 
-_ids = itertools.count()
-"""Of sequences. Engines share it, since they may share drafters."""
-
 
 class Engine:
     """Runs sequences in rounds. Not for several threads at a time: see `foredraft.engine.loop` for the owner of steps.
@@ -60,6 +57,7 @@ class Engine:
         self._tracer = None if trace is None else Tracer(trace, planner, tokenizer)
         self._scheduler = Scheduler(max_running=max_running, max_batched_tokens=max_batched_tokens)
         self._outputs: dict[int, Output] = {}
+        self._ids = itertools.count()
         self._processors = ProcessorFactory(tokenizer, target.vocab_size)
 
     @property
@@ -89,7 +87,7 @@ class Engine:
             end_ids |= self._tokenizer.eos_ids
         params = params.with_seed()
         sequence = Sequence(
-            id=next(_ids),
+            id=next(self._ids),
             tokens=list(prompt),
             num_prompt_tokens=len(prompt),
             params=params,
