@@ -26,7 +26,7 @@ FOR_THE_MODEL = ("/think", "/no_think", "/nothink")
 """Commands that some models know themselves, and that are messages here."""
 HELP = """\
 /reset  forget the conversation      /stats  how fast the answers came, and why
-/drop   forget the oldest turns, as many as make room for a message that did not fit, and answer it
+/drop   forget the oldest turns, as many as make room; a message that did not fit is answered then
 /exit   leave (as does Ctrl-D)       /help   this list
 Ctrl-C stops an answer; what was said of it stays in the conversation."""
 
@@ -50,8 +50,10 @@ def chat(
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     kv_memory: options.KvMemory = None,
+    max_batched_tokens: options.MaxBatchedTokens = None,
     trace: options.Trace = None,
     profile: options.Profile = None,
+    verbose: options.Verbose = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Talk with a model.
@@ -60,8 +62,7 @@ def chat(
     """
     if max_tokens != AS_MANY_AS_FIT:
         options.at_least_1("--max-tokens", max_tokens)
-    params = sampling.params(max_tokens=max_tokens)
-    check_generation_config(generation_config)
+    sampling.params(defaults=check_generation_config(generation_config), max_tokens=max_tokens)
     template = chat_options(chat_template, chat_template_kwargs)
     engine = options.EngineOptions(
         model=model,
@@ -75,6 +76,7 @@ def chat(
         threads=threads,
         context_length=context_length,
         kv_memory=kv_memory,
+        max_batched_tokens=max_batched_tokens,
         trace=trace,
         profile=profile,
     )
@@ -82,22 +84,29 @@ def chat(
     llm = options.load(engine, quiet=quiet)
     if not llm.has_chat_template and "chat_template" not in template:
         raise OptionError("this model has no chat template; use `foredraft generate` to continue a text")
-    params = sampling.params(defaults=advised(llm, generation_config, quiet=quiet), max_tokens=max_tokens)
-    _converse(Conversation(llm, params, system, template, quiet=quiet))
+    params = sampling.params(defaults=advised(llm, generation_config, sampling, quiet=quiet), max_tokens=max_tokens)
+    _converse(Conversation(llm, params, system, template, verbose=verbose, quiet=quiet))
 
 
 class Conversation:
     """The messages so far, and what the answers cost."""
 
     def __init__(
-        self, llm: "LLM", params: "SamplingParams", system: str | None, template: "ChatOptions", *, quiet: bool
+        self,
+        llm: "LLM",
+        params: "SamplingParams",
+        system: str | None,
+        template: "ChatOptions",
+        *,
+        verbose: bool,
+        quiet: bool,
     ) -> None:
         self._llm = llm
         self._params = params
         self._template = template
         self._refused: str | None = None
         self._start = [] if system is None else [{"role": "system", "content": system}]
-        self._quiet = quiet
+        self._verbose, self._quiet = verbose, quiet
         self._totals = Totals()
         self.messages: list[dict[str, str]] = list(self._start)
 
@@ -107,30 +116,32 @@ class Conversation:
         self._refused = None
 
     def drop(self) -> None:
-        """Forget the oldest turns, as many as make room for the message that did not fit, and answer that."""
-        if self._refused is None:
-            note("(nothing to make room for: the last message did fit)")
-            return
-        text, num_dropped, kept = self._refused, 0, list(self.messages)
-        while not self._fits(kept, text):
-            turns = [i for i, message in enumerate(kept) if message["role"] == "user"]
-            if not turns:
-                note("(it does not fit into an empty conversation either: shorten the message)")
-                return
-            end = turns[1] if len(turns) > 1 else len(kept)
-            del kept[turns[0] : end]
-            num_dropped += 1
-        self.messages = kept
-        note(f"(forgot the oldest {num_dropped} turn{'' if num_dropped == 1 else 's'})")
-        self.answer(text)
+        """Forget the oldest turns: one, and as many as make room. Answer the message that did not fit, if there is one.
 
-    def _fits(self, messages: list[dict[str, str]], text: str) -> bool:
-        try:
-            asked = [*messages, {"role": "user", "content": text}]
-            with _closing(self._llm.stream(asked, self._params, **self._template)):
-                return True
-        except ContextLengthError:
-            return False
+        There is room where an answer of --max-tokens fits, or half of the context is left, as llama.cpp leaves it.
+        """
+        text = self._refused
+        waiting = [] if text is None else [{"role": "user", "content": text}]
+        most = min(self._llm.context_length, self._llm.decoder.cache.num_positions)
+        wanted = most - min(self._params.max_tokens or most, most // 2)
+        kept, num_dropped = list(self.messages), 0
+        while turns := [number for number, message in enumerate(kept) if message["role"] == "user"]:
+            if num_dropped and self._num_tokens([*kept, *waiting]) <= wanted:
+                break
+            del kept[turns[0] : turns[1] if len(turns) > 1 else None]
+            num_dropped += 1
+        if waiting and not turns and self._num_tokens([*kept, *waiting]) >= most:
+            note("(it does not fit into an empty conversation either: shorten the message)")
+        elif not num_dropped:
+            note("(nothing to forget yet)")
+        else:
+            self.messages = kept
+            note(f"(forgot the oldest {num_dropped} turn{'' if num_dropped == 1 else 's'})")
+            if text is not None:
+                self.answer(text)
+
+    def _num_tokens(self, messages: list[dict[str, str]]) -> int:
+        return len(self._llm.tokenizer.encode_chat(messages, **self._template))
 
     def stats(self) -> str:
         """Return what is known of the speed of the answers, in one or two lines."""
@@ -182,9 +193,11 @@ class Conversation:
             if self._params.max_tokens == completion.usage.completion_tokens:
                 note(f"(cut off at --max-tokens {self._params.max_tokens})")
             else:
-                note("(cut off: the context is full; /reset starts a new conversation)")
+                note("(cut off: the context is full; /drop forgets the oldest turns, /reset all of them)")
         if not self._quiet and sys.stderr.isatty():
             note(f"[{summary(completion)}]")
+            if self._verbose:
+                note(f"[{details(completion)}]")
 
 
 @dataclass

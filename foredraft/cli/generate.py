@@ -9,7 +9,7 @@ from foredraft.cli import options
 from foredraft.cli.console import details, note, summary, write
 from foredraft.cli.inputs import read_prompt
 from foredraft.cli.sampling import NONE_GIVEN, SamplingFlags, takes_sampling
-from foredraft.cli.templates import advised, chat_options, check_generation_config
+from foredraft.cli.templates import advised, check_generation_config, prompt_options
 from foredraft.errors import OptionError, UserError
 
 if TYPE_CHECKING:
@@ -71,9 +71,8 @@ def generate(
         "prompt_logprobs": prompt_logprobs,
         "echo": echo,
     }
-    check_generation_config(generation_config)
-    params = sampling.params(**own)
-    chat = chat_options(chat_template, chat_template_kwargs)
+    params = sampling.params(defaults=check_generation_config(generation_config), **own)
+    how = prompt_options(chat_template, chat_template_kwargs, raw=raw, special=special, system=system)
     if not as_json and (params.logprobs is not None or params.prompt_logprobs is not None):
         raise OptionError("--logprobs and --prompt-logprobs need --json, which is where they are printed")
     engine = options.EngineOptions(
@@ -93,18 +92,11 @@ def generate(
         trace=trace,
         profile=profile,
     )
-    if raw and system is not None:
-        raise OptionError("--system needs the chat template, which --raw switches off; drop one of them")
-    if raw and chat:
-        raise OptionError("--raw switches the chat template off, for which its options mean nothing; drop one of them")
-    if special and not raw:
-        raise OptionError("--special needs --raw: the chat template writes its special tokens itself")
     text = read_prompt(prompt, prompt_file, raw=raw, escape=sampling.escape)
     system = None if system is None else sampling.text("--system", system)
     llm = options.load(engine, quiet=quiet)
-    params = sampling.params(defaults=advised(llm, generation_config, quiet=quiet), **own)
-    request = chat_or_text(llm, text, system, raw=raw, has_template="chat_template" in chat)
-    how: PromptOptions = {"parse_special": True} if special else dict(chat)  # type: ignore[assignment]
+    params = sampling.params(defaults=advised(llm, generation_config, sampling, quiet=quiet), **own)
+    request = chat_or_text(llm, text, system, how, raw=raw)
     completion = _answer(llm, request, params, how, stream=not as_json)
     _report(completion, as_json=as_json, quiet=quiet, verbose=verbose)
 
@@ -127,14 +119,13 @@ def _report(completion: "Completion", *, as_json: bool, quiet: bool, verbose: bo
             note(details(completion))
 
 
-def chat_or_text(llm: "LLM", text: str, system: str | None, *, raw: bool, has_template: bool = False) -> str | Messages:
-    """Return the chat messages, or the bare text for a model without a template or when `raw`.
-
-    has_template: whether there is a template besides the model's.
-    """
-    if raw or not (llm.has_chat_template or has_template):
+def chat_or_text(llm: "LLM", text: str, system: str | None, how: "PromptOptions", *, raw: bool) -> str | Messages:
+    """Return the chat messages, or the bare text for a model without a template or when `raw`."""
+    if raw or not (llm.has_chat_template or "chat_template" in how):
         if system is not None:
             raise UserError("--system needs a chat template, and this model has none; put it into the prompt")
+        if "chat_template_kwargs" in how:
+            raise UserError("--chat-template-kwargs needs a chat template, and this model has none")
         return text
     messages = [{"role": "user", "content": text}]
     if system is not None:

@@ -10,6 +10,7 @@ from foredraft.cli.console import note, rendered, write
 from foredraft.cli.generate import chat_or_text
 from foredraft.cli.inputs import read_prompt
 from foredraft.cli.sampling import NONE_GIVEN, SamplingFlags, takes_sampling
+from foredraft.cli.templates import advised, check_generation_config, prompt_options
 from foredraft.errors import OptionError
 from foredraft.files import user_path
 
@@ -44,6 +45,9 @@ def inspect(
     prompt_file: options.PromptFile = None,
     system: options.System = None,
     raw: options.Raw = False,
+    special: options.Special = False,
+    chat_template: options.ChatTemplate = None,
+    chat_template_kwargs: options.ChatTemplateKwargs = None,
     draft: options.Draft = None,
     num_draft_tokens: options.NumDraftTokens = None,
     draft_vocab: options.DraftVocab = None,
@@ -52,9 +56,11 @@ def inspect(
     speculative_config: options.SpeculativeConfig = None,
     max_tokens: options.MaxTokens = DEFAULT_MAX_TOKENS,
     sampling: SamplingFlags = NONE_GIVEN,
+    generation_config: options.GenerationConfig = None,
     threads: options.Threads = None,
     context_length: options.ContextLength = None,
     kv_memory: options.KvMemory = None,
+    max_batched_tokens: options.MaxBatchedTokens = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Show what each round proposed and what became of it.
@@ -71,7 +77,8 @@ def inspect(
         options.refuse_others(context, _WITH_FROM, why="--from shows a recorded trace")
         trace = _recorded(from_)
     else:
-        params = sampling.params(max_tokens=max_tokens)
+        sampling.params(defaults=check_generation_config(generation_config), max_tokens=max_tokens)
+        how = prompt_options(chat_template, chat_template_kwargs, raw=raw, special=special, system=system)
         trace = Trace()
         engine = options.EngineOptions(
             model=model,
@@ -84,12 +91,16 @@ def inspect(
             threads=threads,
             context_length=context_length,
             kv_memory=kv_memory,
+            max_batched_tokens=max_batched_tokens,
             trace=_sink(trace, jsonl),
         )
         text = read_prompt(prompt, prompt_file, raw=raw, escape=sampling.escape)
         system = None if system is None else sampling.text("--system", system)
         llm = options.load(engine, quiet=quiet)
-        for _ in llm.stream(chat_or_text(llm, text, system, raw=raw), params):
+        params = sampling.params(
+            defaults=advised(llm, generation_config, sampling, quiet=quiet), max_tokens=max_tokens
+        )
+        for _ in llm.stream(chat_or_text(llm, text, system, how, raw=raw), params, **how):
             pass
     _give(trace, html, quiet=quiet)
 

@@ -48,8 +48,9 @@ ChatTemplateKwargs = Annotated[
 GenerationConfig = Annotated[
     str | None,
     typer.Option(
-        metavar="auto|none",
-        help="auto: sample as the makers of the model advise, where no option says otherwise (default: none).",
+        metavar="auto|none|FOLDER",
+        help="auto: sample as the makers of the model advise, where no option says otherwise; FOLDER: as its "
+        "generation_config.json does (default: none).",
     ),
 ]
 System = Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")]
@@ -163,13 +164,18 @@ class EngineOptions:
         """Raise OptionError before anything is fetched or loaded."""
         at_least_1("--num-draft-tokens", self.num_draft_tokens, hint="; --draft none switches drafting off")
         self.drafting(self.draft or ())
-        if self.kv_memory is not None:
-            from foredraft.cache.capacity import parse_memory
+        if self.limits:
+            from foredraft.loaded import EngineOptions as Limits
 
-            parse_memory(self.kv_memory)
-        at_least_1("--threads", self.threads)
+            Limits(**self.limits)
         if self.context_length is not None and self.context_length < 2:
             raise OptionError(f"--context-length must be at least 2, prompt and answer, got {self.context_length}")
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What is given of memory, threads and batches, as keywords of `LLM`."""
+        names = ("threads", "kv_memory", "max_running", "max_batched_tokens")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def drafting(self, drafters: "Sequence[str]") -> "DraftConfig":
         """How is to be drafted. drafters: those asked for, models as they were resolved; empty: auto.
@@ -229,14 +235,11 @@ def load(options: EngineOptions, *, quiet: bool) -> "LLM":
         drafts = [resolve(name) if names_a_model(name) else name for name in options.draft or ()]
     from foredraft.llm import LLM
 
-    limits: dict[str, Any] = {"max_running": options.max_running, "max_batched_tokens": options.max_batched_tokens}
     return LLM(
         model,
         draft=options.drafting(drafts),
         context_length=options.context_length,
-        threads=options.threads,
-        kv_memory=options.kv_memory,
         trace=options.trace,
         profile=options.profile,
-        **{name: value for name, value in limits.items() if value is not None},
+        **options.limits,
     )

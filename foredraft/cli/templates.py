@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from foredraft.cli.console import note
 from foredraft.cli.inputs import checked_argument, decoded
 from foredraft.errors import OptionError
+from foredraft.files import user_path
 
 if TYPE_CHECKING:
-    from foredraft.inputs import ChatOptions
+    from foredraft.cli.sampling import SamplingFlags
+    from foredraft.inputs import ChatOptions, PromptOptions
     from foredraft.llm import LLM
 
 
@@ -26,6 +28,22 @@ def chat_options(template: Path | None, variables: str | None) -> "ChatOptions":
     return found
 
 
+def prompt_options(
+    template: Path | None, variables: str | None, *, raw: bool, special: bool, system: str | None
+) -> "PromptOptions":
+    """As above, for a prompt that may be `raw`. Raises OptionError for options that contradict each other."""
+    chat = chat_options(template, variables)
+    if raw and system is not None:
+        raise OptionError("--system needs the chat template, which --raw switches off; drop one of them")
+    if raw and chat:
+        raise OptionError("--raw switches the chat template off, for which its options mean nothing; drop one of them")
+    if special and not raw:
+        raise OptionError("--special needs --raw: the chat template writes its special tokens itself")
+    if special:
+        return {"parse_special": True}
+    return {**chat}
+
+
 def _object(option: str, argument: str) -> dict[str, Any]:
     try:
         values = json.loads(checked_argument(option, argument))
@@ -36,19 +54,32 @@ def _object(option: str, argument: str) -> dict[str, Any]:
     return values
 
 
-def check_generation_config(value: str | None) -> None:
-    """Raise OptionError for what --generation-config cannot be."""
-    if value not in (None, "auto", "none"):
-        raise OptionError(f"--generation-config must be auto or none, got {value!r}")
+def check_generation_config(value: str | None) -> dict[str, Any]:
+    """What may be taken for advised before the model is there to ask: that it samples, where advice is asked for.
 
-
-def advised(llm: "LLM", value: str | None, *, quiet: bool) -> dict[str, Any]:
-    """How the makers of a model advise to sample, where that was asked for; said in a line unless `quiet`."""
-    if value != "auto":
+    Raises OptionError for what --generation-config cannot be.
+    """
+    if value in (None, "none"):
         return {}
-    defaults = llm.generation_defaults
+    if value != "auto":
+        from foredraft.models.generation_defaults import FILE
+
+        if not (user_path(value) / FILE).is_file():
+            raise OptionError(f"--generation-config must be auto, none or a folder with {FILE}, got {value!r}")
+    return {"temperature": 1.0}
+
+
+def advised(llm: "LLM", value: str | None, sampling: "SamplingFlags", *, quiet: bool) -> dict[str, Any]:
+    """How is advised to sample, where that was asked for and no option says otherwise; said in a line unless `quiet`."""
+    if value in (None, "none"):
+        return {}
+    from foredraft.models.generation_defaults import generation_defaults
+
+    defaults = llm.generation_defaults if value == "auto" else generation_defaults(user_path(value))
+    taken = {name: number for name, number in defaults.sampling.items() if getattr(sampling, name) is None}
     if not quiet:
-        said = ", ".join(f"{name} {number:g}" for name, number in defaults.sampling.items())
+        said = ", ".join(f"{name} {number:g}" for name, number in taken.items())
+        nothing = "options say otherwise" if defaults.sampling else "it advises nothing"
         left_out = f" (not done here: {', '.join(defaults.left_out)})" if defaults.left_out else ""
-        note(f"sampling as the model advises: {said or 'it advises nothing'}{left_out}")
-    return dict(defaults.sampling)
+        note(f"sampling as {'the model' if value == 'auto' else value} advises: {said or nothing}{left_out}")
+    return taken

@@ -70,6 +70,7 @@ def test_the_json_object_is_the_documented_one(generate: Run) -> None:
         "by_method",
         "expected_tokens",
         "expected_s",
+        "speedup",
     }
     usage = completion["usage"]
     assert len(completion["token_ids"]) == usage["completion_tokens"] == 24
@@ -138,6 +139,8 @@ def test_a_truncated_model_is_refused(real: Run, tmp_path: Path, smollm2_path: P
 
 def test_a_folder_that_is_no_model_is_refused(real: Run, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
+    assert_refused(real("generate", "-m", "./folder", "x"), "empty folder")
+    (tmp_path / "folder/notes.txt").write_text("no model")
     assert_refused(real("generate", "-m", "./folder", "x"), "config.json")
 
 
