@@ -1,12 +1,13 @@
 """What may be given as prompts, and as their sampling parameters: texts, ids, mappings, one or several."""
 
+import json
 from typing import Any
 
 import pytest
 from helpers.engines import tiny_file
 
 from foredraft import LLM, SamplingParams
-from foredraft.errors import OptionError
+from foredraft.errors import OptionError, UserError
 
 TEXTS = ["and the other one and the other one and the", "the", "a b c d a b c", "x" * 40]
 GREEDY = SamplingParams(max_tokens=24, ignore_eos=True)
@@ -87,3 +88,45 @@ def test_params_that_do_not_fit_the_prompts(plain: LLM, params: Any) -> None:
     with pytest.raises(OptionError, match="SamplingParams"):
         plain.generate(TEXTS[:2], params)
     assert not plain._engine.has_work
+
+
+def test_conversations_as_clients_of_other_engines_send_them(plain: LLM) -> None:
+    """Kind: content in parts, content that is null beside calls of tools, tools, variables, a message to continue."""
+    source = (
+        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}"
+        "{% for call in m.tool_calls or [] %}{{ call.function.name }}{% endfor %}</s>{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% if not enable_thinking %}no{% endif %}{% endif %}"
+    )
+    user = {"role": "user", "content": "a b"}
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    tool = {"type": "function", "function": {"name": "f"}}
+    for messages, options, written in (
+        ([{"role": "user", "content": [{"type": "text", "text": "a b"}]}], {}, "<user>a b</s><assistant>no"),
+        (
+            [user, {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "content": "5"}],
+            {},
+            "<user>a b</s><assistant>f</s><tool>5</s><assistant>no",
+        ),
+        ([user], {"chat_template_kwargs": {"enable_thinking": True}}, "<user>a b</s><assistant>"),
+        (
+            [user, {"role": "assistant", "content": "so "}],
+            {"continue_final_message": True},
+            "<user>a b</s><assistant>so ",
+        ),
+        ([user], {"tools": [tool]}, f"{json.dumps([tool])}<user>a b</s><assistant>no"),
+    ):
+        ids = plain.tokenizer.encode_chat(messages, chat_template=source, **options)
+        assert plain.tokenizer.decode(ids) == written
+        done = plain.chat(messages, GREEDY, chat_template=source, **options)
+        assert done.token_ids == plain.generate([ids], GREEDY)[0].token_ids
+        [*_, last] = plain.stream(messages, GREEDY, chat_template=source, **options)
+        assert last.completion is not None
+        assert last.completion.token_ids == done.token_ids
+        assert done.usage.prompt_tokens == len(ids)
+
+
+def test_content_that_cannot_be_used_is_told_in_one_line(plain: LLM) -> None:
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    with pytest.raises(UserError, match="a part of type 'image_url' cannot be used") as caught:
+        plain.chat(image, GREEDY, chat_template="{{ messages[0].content }}")
+    assert "\n" not in str(caught.value)

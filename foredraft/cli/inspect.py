@@ -97,9 +97,7 @@ def inspect(
         text = read_prompt(prompt, prompt_file, raw=raw, escape=sampling.escape)
         system = None if system is None else sampling.text("--system", system)
         llm = options.load(engine, quiet=quiet)
-        params = sampling.params(
-            defaults=advised(llm, generation_config, sampling, quiet=quiet), max_tokens=max_tokens
-        )
+        params = sampling.params(defaults=advised(llm, generation_config, sampling, quiet=quiet), max_tokens=max_tokens)
         for _ in llm.stream(chat_or_text(llm, text, system, how, raw=raw), params, **how):
             pass
     _give(trace, html, quiet=quiet)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from foredraft.cli.console import note
 from foredraft.cli.inputs import checked_argument, decoded
@@ -39,9 +39,7 @@ def prompt_options(
         raise OptionError("--raw switches the chat template off, for which its options mean nothing; drop one of them")
     if special and not raw:
         raise OptionError("--special needs --raw: the chat template writes its special tokens itself")
-    if special:
-        return {"parse_special": True}
-    return {**chat}
+    return {"parse_special": True} if special else cast("PromptOptions", chat)
 
 
 def _object(option: str, argument: str) -> dict[str, Any]:
@@ -70,7 +68,7 @@ def check_generation_config(value: str | None) -> dict[str, Any]:
 
 
 def advised(llm: "LLM", value: str | None, sampling: "SamplingFlags", *, quiet: bool) -> dict[str, Any]:
-    """How is advised to sample, where that was asked for and no option says otherwise; said in a line unless `quiet`."""
+    """How to sample by the advice that was asked for, where no option says otherwise. Said in a line unless `quiet`."""
     if value in (None, "none"):
         return {}
     from foredraft.models.generation_defaults import generation_defaults

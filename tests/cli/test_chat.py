@@ -16,9 +16,9 @@ CHAT = ("chat", "-m", "fake.gguf")
 
 
 @pytest.fixture
-def terminal(models: Path) -> Iterator["pexpect.spawn[str]"]:
-    """A chat in a terminal, at its first prompt."""
-    command, *arguments = [*FAKE, *CHAT]
+def terminal(models: Path, request: pytest.FixtureRequest) -> Iterator["pexpect.spawn[str]"]:
+    """A chat in a terminal, at its first prompt. Its parameter: more arguments."""
+    command, *arguments = [*FAKE, *CHAT, *getattr(request, "param", ())]
     child = pexpect.spawn(
         command, arguments, cwd=models, env=environment(), encoding="utf-8", timeout=20, dimensions=(40, 200)
     )
@@ -45,6 +45,12 @@ def test_the_answer_and_its_summary_are_shown(terminal: "pexpect.spawn[str]") ->
     shown = _say(terminal, "Hello there")
     assert shown.startswith("Hello there\r\n")
     assert "2 tokens, 187.2 tokens/s, 1.50 times plain decoding" in shown
+
+
+@pytest.mark.parametrize("terminal", [["--verbose"]], indirect=True)
+def test_how_drafting_went_is_told_on_request(terminal: "pexpect.spawn[str]") -> None:
+    shown = _say(terminal, "Hello there")
+    assert "[2 tokens, 187.2 tokens/s, 1.50 times plain decoding]\r\n[mean acceptance length 1.75, " in shown
 
 
 def test_the_conversation_is_remembered_until_reset(terminal: "pexpect.spawn[str]") -> None:
@@ -135,7 +141,7 @@ def test_a_full_context_is_told_and_the_chat_goes_on(terminal: "pexpect.spawn[st
     shown = _say(terminal, "overflow")
     assert "the prompt has 9000 tokens, the context holds 2048; /drop forgets the oldest turns and answers" in shown
     assert json.loads(_say(terminal, "messages").splitlines()[0]) == [{"role": "user", "content": "messages"}]
-    assert "the context is full; /reset starts a new conversation" in _say(terminal, "full")
+    assert "the context is full; /drop forgets the oldest turns, /reset all of them" in _say(terminal, "full")
 
 
 def test_an_answer_cut_by_max_tokens_says_so(terminal: "pexpect.spawn[str]") -> None:

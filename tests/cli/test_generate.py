@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -238,7 +237,10 @@ def test_a_prompt_that_starts_with_a_dash(fake: Run) -> None:
         (["--top-k", "-2", "x"], b"", ["--top-k must be"]),
         (["--seed", str(1 << 64), "x"], b"", ["--seed must be"]),
         (["--stop", "", "x"], b"", ["--stop must be"]),
-        (["--threads", "0", "x"], b"", ["--threads must be at least 1, got 0"]),
+        (["--threads", "0", "x"], b"", ["--threads must be an integer from 1 to 1024, got 0"]),
+        (["--max-running", "0", "x"], b"", ["--max-running must be an integer from 1 to", "got 0"]),
+        (["--max-batched-tokens", "8", "x"], b"", ["--max-batched-tokens must be an integer from 16 to", "got 8"]),
+        (["--kv-memory", "lots", "x"], b"", ["--kv-memory", "'lots'"]),
         (["--context-length", "-1", "x"], b"", ["--context-length must be at least 2"]),
         (["--num-draft-tokens", "0", "x"], b"", ["--num-draft-tokens must be at least 1", "--draft none"]),
         (
@@ -330,6 +332,9 @@ def test_a_terminal_without_a_prompt_is_told_how_to_give_one(models: Path) -> No
     assert_refused(result, "no prompt: give it as an argument, with --prompt-file, or through a pipe")
 
 
-def test_the_summary_is_one_line(fake: Run) -> None:
-    pattern = rb"40 tokens, [\d.]+ tokens/s, [\d.]+ times plain decoding\n"
-    assert re.fullmatch(pattern, fake(*GENERATE, "repeat 40 x").stderr)
+def test_the_summary_is_one_line_and_a_second_one_on_request(fake: Run) -> None:
+    line = b"40 tokens, 187.2 tokens/s, 1.50 times plain decoding\n"
+    assert fake(*GENERATE, "repeat 40 x").stderr == line
+    second = b"mean acceptance length 1.75, acceptance rate 38%, drafter lookup (it pays)\n"
+    assert fake(*GENERATE, "-v", "repeat 40 x").stderr == line + second
+    assert fake(*GENERATE, "-v", "-q", "repeat 40 x").stderr == b""
