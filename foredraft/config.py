@@ -125,3 +125,26 @@ def _as_drafters(asked: object) -> tuple[Any, ...]:
     if "none" in found and any(one != "none" for one in found):
         raise OptionError("--draft none cannot be combined with other drafters")
     return found
+
+
+def as_config(
+    draft: Any,
+    num_draft_tokens: int | None,
+    vocab_size: int | None,
+    num_branches: int,
+    memory: str | Path,
+    acceptance: str,
+) -> DraftConfig:
+    """What the options of `LLM` say, as one value. Raises OptionError for a configuration and other options with it."""
+    others = {
+        "num_draft_tokens": num_draft_tokens,
+        "vocab_size": vocab_size,
+        "num_branches": num_branches,
+        "memory": memory,
+        "acceptance": acceptance,
+    }
+    if not isinstance(draft, DraftConfig):
+        return DraftConfig(drafters=draft, **others)  # type: ignore[arg-type]
+    if DraftConfig(**others) != DraftConfig():  # type: ignore[arg-type]
+        raise OptionError("a DraftConfig says all about drafting: put the other options into it")
+    return draft

@@ -37,6 +37,13 @@ def as_prompts(given: object) -> list[Prompt]:
     return list(given)
 
 
+def is_conversation(prompt: object) -> bool:
+    """Whether it is a list of messages, or what was meant as one."""
+    if isinstance(prompt, str | Mapping):
+        return False
+    return not isinstance(prompt, Sequence) or not prompt or not isinstance(prompt[0], int | str)
+
+
 def tokens_of(prompt: Prompt, tokenizer: Tokenizer, *, parse_special: bool = False) -> list[int]:
     """The token ids of one prompt. Raises OptionError for what is none, and for an empty one.
 

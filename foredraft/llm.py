@@ -2,19 +2,19 @@
 
 import contextlib
 import copy
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, Unpack
 
 from foredraft import __version__
-from foredraft.config import DraftConfig
+from foredraft.config import DraftConfig, as_config
 from foredraft.drafters import Drafter
 from foredraft.engine import Chunk, Completion, Output, Submission, completion_of, outputs_for
-from foredraft.engine.clients import arriving, completions, pieces
+from foredraft.engine.clients import arriving, completed, completions, pieces
 from foredraft.errors import OptionError
-from foredraft.inputs import ChatOptions, Messages, Prompt, PromptOptions, as_prompts, tokens_of
+from foredraft.inputs import ChatOptions, Messages, Prompt, PromptOptions, as_prompts, is_conversation, tokens_of
 from foredraft.kernels.choose import available_cores
-from foredraft.loaded import EngineOptions, LoadedModel
+from foredraft.loaded import EngineLoad, EngineOptions, LoadedModel
 from foredraft.machine import processor_name
 from foredraft.models.cached_decoder import CachedDecoder
 from foredraft.models.generation_defaults import GenerationDefaults
@@ -201,6 +201,16 @@ class LLM:
         """Most tokens of a sequence, prompt and output together."""
         return self._loaded.context_length
 
+    @property
+    def load(self) -> EngineLoad:
+        """What all engines of the model, those `with_drafts` included, are doing at the moment."""
+        return self._loaded.load
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the model takes, weights and cache, about; draft models besides are not counted."""
+        return self._loaded.num_bytes
+
     def exclusive(self) -> Any:
         """A context in which the engine makes no step, except by this thread: for measurements on the model itself."""
         return self._loaded.loop.exclusive()
@@ -270,13 +280,23 @@ class LLM:
         each with its index; what `best_of` is to choose from cannot be streamed. Raises as `generate` and `chat`,
         before the first piece.
         """
-        return pieces(self._loaded.loop, self._engine, self._streamed(prompt, params, options))
+        return pieces(self._loaded.loop, self._engine, self._submitted(prompt, params, options, streams=True))
 
     def astream(
         self, prompt: Prompt | Messages, params: SamplingParams | None = None, **options: Unpack[PromptOptions]
     ) -> AsyncIterator[Chunk]:
         """As `stream`, for asyncio: the event loop is not kept waiting."""
-        return arriving(self._loaded.loop, self._engine, self._streamed(prompt, params, options))
+        return arriving(self._loaded.loop, self._engine, self._submitted(prompt, params, options, streams=True))
+
+    def acomplete(
+        self, prompt: Prompt | Messages, params: SamplingParams | None = None, **options: Unpack[PromptOptions]
+    ) -> Awaitable[Completion]:
+        """As `generate` of one prompt, or `chat`, for asyncio. What is wrong with them is raised before anything runs.
+
+        Cancelling the task that waits ends the completion.
+        """
+        submission = self._submitted(prompt, params, options, streams=False)
+        return completed(self._loaded.loop, self._engine, submission)
 
     def stepwise(
         self, prompt: Prompt | Messages, params: SamplingParams | None = None, **options: Unpack[PromptOptions]
@@ -285,7 +305,7 @@ class LLM:
 
         For measurements. This object must do nothing else meanwhile; others `with_drafts` may.
         """
-        submission = self._streamed(prompt, params, options)
+        submission = self._submitted(prompt, params, options, streams=True)
         return self._by_hand(submission)
 
     def _by_hand(self, submission: Submission) -> Iterator[Chunk]:
@@ -306,10 +326,12 @@ class LLM:
                 for output in submission.outputs:
                     self._engine.cancel(output)
 
-    def _streamed(self, prompt: Prompt | Messages, params: SamplingParams | None, options: PromptOptions) -> Submission:
+    def _submitted(
+        self, prompt: Prompt | Messages, params: SamplingParams | None, options: PromptOptions, *, streams: bool
+    ) -> Submission:
         params = SamplingParams() if params is None else params
         parse_special = options.pop("parse_special", False)
-        if _is_conversation(prompt):
+        if is_conversation(prompt):
             if parse_special:
                 raise OptionError("special tokens are read in plain texts only (--raw): a template writes its own")
             ids = self._encode_chat(prompt, params, options)  # type: ignore[arg-type]
@@ -318,12 +340,12 @@ class LLM:
                 raise OptionError(f"{', '.join(options)}: for conversations only, and this is a plain text")
             several = as_prompts(prompt)
             if len(several) != 1:
-                raise OptionError("a stream is of one prompt: begin one for each, or generate them together")
+                raise OptionError("this takes one prompt: begin one for each, or generate them together")
             ids = tokens_of(several[0], self.tokenizer, parse_special=parse_special)
         outputs = outputs_for(self._engine, ids, params)
-        if len(outputs) > params.n:
+        if streams and len(outputs) > params.n:
             raise OptionError("--best-of cannot be streamed: which completions are the best is known at the end")
-        return self._submission(outputs, streams=True)
+        return self._submission(outputs, streams=streams)
 
     def _run(self, several: Sequence[Sequence[Output]]) -> list[Completion]:
         return completions(
@@ -345,42 +367,12 @@ class LLM:
         return self.tokenizer.encode_chat(messages, **options)
 
 
-def as_config(
-    draft: Any,
-    num_draft_tokens: int | None,
-    vocab_size: int | None,
-    num_branches: int,
-    memory: str | Path,
-    acceptance: str,
-) -> DraftConfig:
-    """What the options of `LLM` say, as one value. Raises OptionError for a configuration and other options with it."""
-    others = {
-        "num_draft_tokens": num_draft_tokens,
-        "vocab_size": vocab_size,
-        "num_branches": num_branches,
-        "memory": memory,
-        "acceptance": acceptance,
-    }
-    if not isinstance(draft, DraftConfig):
-        return DraftConfig(drafters=draft, **others)  # type: ignore[arg-type]
-    if DraftConfig(**others) != DraftConfig():  # type: ignore[arg-type]
-        raise OptionError("a DraftConfig says all about drafting: put the other options into it")
-    return draft
-
-
 def _one_for_each(params: object, number: int) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * number
     if not isinstance(params, Sequence) or len(params) != number:
         raise OptionError(f"give one SamplingParams, or one for each of {number} prompts, got {repr(params)[:60]}")
     return list(params)
-
-
-def _is_conversation(prompt: object) -> bool:
-    """Whether it is a list of messages, or what was meant as one."""
-    if isinstance(prompt, str | Mapping):
-        return False
-    return not isinstance(prompt, Sequence) or not prompt or not isinstance(prompt[0], int | str)
 
 
 def _check_kind(what: str, value: object, kinds: Any, words: str) -> None:

@@ -1,6 +1,7 @@
 """A model in memory with all that its ways of drafting share: weights, cache, tokenizer, and the loop that runs it."""
 
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,6 +52,15 @@ class EngineOptions:
             parse_memory(self.kv_memory)
 
 
+@dataclass(frozen=True)
+class EngineLoad:
+    """How busy a model is. kv_cache_usage: part of the blocks of the cache that sequences hold, 0 to 1."""
+
+    num_running: int
+    num_waiting: int
+    kv_cache_usage: float
+
+
 class LoadedModel:
     """See above. Raises UserError subclasses for anything wrong with the model or the options."""
 
@@ -69,6 +79,7 @@ class LoadedModel:
         self.context_length = self._size_cache()
         self.vocab_size = min(self.tokenizer.vocab_size, self.decoder.config.vocab_size)
         self.loop = EngineLoop()
+        self._engines: weakref.WeakSet[Engine] = weakref.WeakSet()
         self.load_s = time.perf_counter() - started
 
     def _size_cache(self) -> int:
@@ -107,6 +118,23 @@ class LoadedModel:
         """What traces say of how the engine was made."""
         return {"threads": self.num_threads, "kernels": self._options.kernels}
 
+    @property
+    def load(self) -> EngineLoad:
+        """At this moment; may be asked for in any thread."""
+        engines = list(self._engines)
+        pool = self.decoder.cache.pool
+        return EngineLoad(
+            num_running=sum(engine.num_running for engine in engines),
+            num_waiting=sum(engine.num_waiting for engine in engines),
+            kv_cache_usage=pool.num_used / pool.num_blocks,
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that weights and cache take, about; those of draft models are not counted."""
+        source = self.decoder.source
+        return (0 if source is None else source.num_bytes) + self.decoder.cache.storage.num_bytes
+
     def engine(
         self, config: DraftConfig, *, context_length: int, profile: Profile | None, trace: Sink | None
     ) -> tuple[Engine, Planner]:
@@ -131,6 +159,7 @@ class LoadedModel:
                 trace=trace,
                 needs_prompt_features=needs_features,
             )
+        self._engines.add(engine)
         return engine, planner
 
     def _planner(

@@ -79,7 +79,7 @@ def test_prompts_that_are_none(plain: LLM, prompt: Any, part: str) -> None:
 
 def test_a_stream_is_of_one_prompt(plain: LLM) -> None:
     for ask in (plain.stream, plain.astream, plain.stepwise):
-        with pytest.raises(OptionError, match="a stream is of one prompt"):
+        with pytest.raises(OptionError, match="this takes one prompt"):
             ask(["a", "b"])  # type: ignore[arg-type]
 
 

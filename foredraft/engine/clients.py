@@ -1,13 +1,14 @@
 """How clients wait for what the loop delivers: for completions, piece by piece, or in asyncio."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from queue import SimpleQueue
 
-from foredraft.engine.completion import Completion
+from foredraft.engine.completion import Chunk, Completion
 from foredraft.engine.engine import Engine
 from foredraft.engine.loop import EngineLoop
-from foredraft.engine.submission import Chunk, Event, Submission
+from foredraft.engine.submission import Event, Submission
 
 
 def completions(loop: EngineLoop, engine: Engine, submissions: Sequence[Submission]) -> list[Completion]:
@@ -55,7 +56,7 @@ def pieces(loop: EngineLoop, engine: Engine, submission: Submission) -> Iterator
         loop.cancel(engine, submission)
 
 
-async def arriving(loop: EngineLoop, engine: Engine, submission: Submission) -> AsyncIterator[Chunk]:
+async def arriving(loop: EngineLoop, engine: Engine, submission: Submission) -> AsyncGenerator[Chunk]:
     """As `pieces`, without keeping the event loop waiting."""
     events = asyncio.get_running_loop()
     arrived: asyncio.Queue[Event] = asyncio.Queue()
@@ -70,6 +71,15 @@ async def arriving(loop: EngineLoop, engine: Engine, submission: Submission) -> 
                 return
     finally:
         loop.cancel(engine, submission)
+
+
+async def completed(loop: EngineLoop, engine: Engine, submission: Submission) -> Completion:
+    """Run a submission that does not stream to its end, in asyncio. Raises what ends it."""
+    async with contextlib.aclosing(arriving(loop, engine, submission)) as chunks:
+        async for chunk in chunks:
+            if chunk.completion is not None:
+                return chunk.completion
+    raise RuntimeError("the submission ended without its completion")
 
 
 def _put(events: asyncio.AbstractEventLoop, arrived: "asyncio.Queue[Event]", event: Event) -> None:

@@ -13,10 +13,14 @@ from foredraft.sequence import FinishReason
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Tokens of the prompt and produced. An end token that was produced counts."""
+    """Tokens of the prompt and produced. An end token that was produced counts.
+
+    cached_tokens: of the prompt, found in the prefix cache by the first sequence that completes it.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = field(default=0, compare=False)
 
     @property
     def total_tokens(self) -> int:
@@ -28,8 +32,8 @@ class Usage:
 class Timings:
     """Seconds, and rates that follow from them.
 
-    load_s: loading of the model, once for all prompts. prefill_s: of passes over the prompt; of a pass that was shared,
-    its part. decode_s: from there to the end.
+    load_s: loading of the model, once for all prompts. queue_s: until the first pass that worked on the prompt.
+    prefill_s: of passes over the prompt; of a pass that was shared, its part. decode_s: from there to the end.
     draft_s, verify_s, accept_s: its parts, planning and drafting, the target's passes, and choosing tokens; of rounds
     that were shared with other sequences, all of it.
     num_prompt_tokens, num_completion_tokens: what the rates are about. Prompt tokens found in the cache do not count,
@@ -42,6 +46,7 @@ class Timings:
     draft_s: float = 0.0
     verify_s: float = 0.0
     accept_s: float = 0.0
+    queue_s: float = 0.0
     num_prompt_tokens: int
     num_completion_tokens: int
 
@@ -121,6 +126,30 @@ class Speculation:
     def mean_acceptance_length(self) -> float | None:
         """Tokens emitted per round, bonus included."""
         return self.num_emitted_tokens / self.num_rounds if self.num_rounds else None
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """As `foredraft generate --json` and the server report it."""
+        return {
+            "methods": list(self.methods),
+            "lossless": self.lossless,
+            "num_rounds": self.num_rounds,
+            "num_draft_tokens": self.num_draft_tokens,
+            "num_accepted_tokens": self.num_accepted_tokens,
+            "acceptance_rate": self.acceptance_rate,
+            "mean_acceptance_length": self.mean_acceptance_length,
+            "accepted_per_position": list(self.accepted_per_position),
+            "reason": self.reason,
+            "acceptance": self.acceptance,
+            "equality": self.equality,
+            "cost": None if self.cost is None else asdict(self.cost),
+            "by_method": {
+                method: {"num_draft_tokens": drafted, "num_accepted_tokens": accepted}
+                for method, (drafted, accepted) in self.by_method.items()
+            },
+            "expected_tokens": self.expected_tokens,
+            "expected_s": self.expected_s,
+            "speedup": self.speedup,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,41 +233,23 @@ class Completion:
 
     def to_json_dict(self) -> dict[str, Any]:
         """The object that `foredraft generate --json` prints."""
-        spec = self.speculation
-        speculation = {
-            "methods": list(spec.methods),
-            "lossless": spec.lossless,
-            "num_rounds": spec.num_rounds,
-            "num_draft_tokens": spec.num_draft_tokens,
-            "num_accepted_tokens": spec.num_accepted_tokens,
-            "acceptance_rate": spec.acceptance_rate,
-            "mean_acceptance_length": spec.mean_acceptance_length,
-            "accepted_per_position": list(spec.accepted_per_position),
-            "reason": spec.reason,
-            "acceptance": spec.acceptance,
-            "equality": spec.equality,
-            "cost": None if spec.cost is None else asdict(spec.cost),
-            "by_method": {
-                method: {"num_draft_tokens": drafted, "num_accepted_tokens": accepted}
-                for method, (drafted, accepted) in spec.by_method.items()
-            },
-            "expected_tokens": spec.expected_tokens,
-            "expected_s": spec.expected_s,
-            "speedup": spec.speedup,
-        }
         names = ("load_s", "prefill_s", "decode_s", "draft_s", "verify_s", "accept_s")
         timings = {name: getattr(self.timings, name) for name in names}
         return {
             "text": self.text,
             "token_ids": list(self.token_ids),
             "finish_reason": self.finish_reason,
-            "usage": asdict(self.usage) | {"total_tokens": self.usage.total_tokens},
+            "usage": {
+                "prompt_tokens": self.usage.prompt_tokens,
+                "completion_tokens": self.usage.completion_tokens,
+                "total_tokens": self.usage.total_tokens,
+            },
             "timings": timings
             | {
                 "prompt_tokens_per_s": self.timings.prompt_tokens_per_s,
                 "tokens_per_s": self.timings.tokens_per_s,
             },
-            "speculation": speculation,
+            "speculation": self.speculation.to_json_dict(),
             **self._asked_for(),
         }
 
@@ -250,3 +261,24 @@ class Completion:
         if len(self.choices) > 1:
             found["choices"] = [choice.to_json_dict() for choice in self.choices]
         return found
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a streamed completion. The last one of all carries the completion; its text may be empty.
+
+    index: which of several completions of the prompt it belongs to. logprobs: of its tokens, where asked for.
+    pieces: what each of its tokens brought to the text; where a character or a stop string may be beginning, it comes
+    with a later one. sources: of each token, whose draft it was; None where the target said it itself.
+    num_draft_tokens, num_accepted_tokens: of the rounds that it came from.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    completion: Completion | None = None
+    index: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+    pieces: tuple[str, ...] = ()
+    sources: tuple[str | None, ...] = ()
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0

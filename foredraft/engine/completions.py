@@ -26,6 +26,7 @@ def completion_of(
         usage=Usage(
             prompt_tokens=len(first.prompt),
             completion_tokens=sum(output.sequence.num_output_tokens for output in outputs),
+            cached_tokens=first.sequence.num_cached_tokens,
         ),
         timings=_timings(outputs, load_s),
         speculation=_speculation(outputs, methods, rule),
@@ -45,6 +46,7 @@ def _kept(outputs: Sequence[Output]) -> tuple[Choice, ...]:
 def _timings(outputs: Sequence[Output], load_s: float) -> Timings:
     return Timings(
         load_s=load_s,
+        queue_s=min(output.admitted - output.prepared for output in outputs),
         prefill_s=sum(output.prefill_s for output in outputs),
         decode_s=max(output.decode_ended for output in outputs) - min(output.decode_started for output in outputs),
         draft_s=sum(output.counts.draft_s for output in outputs),

@@ -1,6 +1,7 @@
 """The step of an engine: schedule, run, and see what became of it."""
 
 import itertools
+import time
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import replace
@@ -64,6 +65,16 @@ class Engine:
     def has_work(self) -> bool:
         """Whether a step would do anything."""
         return bool(self._outputs)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that are worked on, their prompts or themselves."""
+        return self._scheduler.num_active
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that nobody works on yet, or at the moment."""
+        return self._scheduler.num_waiting
 
     def prepare(self, prompt: Several[int], params: SamplingParams, *, sample_index: int = 0) -> Output:
         """A sequence that is sound, not queued yet, and its output. May be called from any thread.
@@ -145,6 +156,8 @@ class Engine:
         try:
             scheduled = self._scheduler.schedule()
             concerned = [self._outputs[sequence.id] for sequence in scheduled.sequences]
+            for output in concerned:
+                output.admitted = output.admitted or time.perf_counter()
             batch = self._begin(scheduled)
             report = self._run(batch)
             self._account(batch, report)

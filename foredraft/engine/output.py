@@ -4,10 +4,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from foredraft import accept
 from foredraft.drafters.base import Outcome
-from foredraft.engine.completion import Choice, PromptLogprobs
+from foredraft.engine.completion import Choice, Chunk, PromptLogprobs
 from foredraft.kernels.operations import Floats
 from foredraft.planner.base import Plan, RoundTimes
 from foredraft.sampling import SamplingParams, StopStrings, TokenLogprob, token_logprob
@@ -37,6 +38,8 @@ class SpeculationCounts:
     plain_s: float = field(default=0.0, compare=False)
     round_s: float = field(default=0.0, compare=False)
     choices: list[accept.Choice] = field(default_factory=list)
+    sources: list[str | None] = field(default_factory=list)
+    """Of each token that was emitted: whose draft it was; None where the target said it itself."""
 
     def add(self, outcome: Outcome, num_emitted: int, times: RoundTimes, plan: Plan, index: int, source: str) -> None:
         """Count one round. index: of the sequence in the plan. source: of nodes of trees that do not say theirs."""
@@ -51,10 +54,11 @@ class SpeculationCounts:
             self.plain_s += num_emitted * plan.plain_s
             self.round_s += times.total
         tree = outcome.tree
-        if tree.num_draft_tokens:
-            sources = tree.sources or (source,) * tree.num_nodes
-            self.drafted.update(sources[1:])
-            self.accepted.update([sources[node] for node in outcome.path])
+        sources = tree.sources or (source,) * tree.num_nodes
+        accepted = [sources[node] for node in outcome.path]
+        self.drafted.update(sources[1:])
+        self.accepted.update(accepted)
+        self.sources.extend([*accepted, None][:num_emitted])
         self.num_rounds += 1
         self.num_draft_tokens += outcome.num_draft_tokens
         self.num_accepted_tokens += outcome.num_accepted_tokens
@@ -65,27 +69,39 @@ class SpeculationCounts:
         self.choices.extend(outcome.choices)
 
 
+class _Taken(NamedTuple):
+    """How much of a sequence its client has."""
+
+    tokens: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+
+
 class Output:
     """The text of a sequence. Finds its end: end tokens, stop strings, a complete form, length.
 
     sequence: what is observed; its status and finish reason are set here when it ends.
     end_ids: tokens that end it. reason: why it was drafted for as it was; set at its end.
-    prefill_s: seconds of passes that its prompt took.
+    prefill_s: seconds of passes that its prompt took. prepared, admitted, decode_started, decode_ended: when it was
+    made, first taken into a pass, and so on; 0 until then.
     """
 
     def __init__(self, sequence: Sequence, tokenizer: Tokenizer, end_ids: frozenset[int]) -> None:
         self.sequence = sequence
         self.reason = ""
         self.prefill_s = 0.0
-        self.decode_started = self.decode_ended = 0.0
+        self.prepared = time.perf_counter()
+        self.admitted = self.decode_started = self.decode_ended = 0.0
         self.counts = SpeculationCounts()
         self._end_ids = end_ids
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, at_start=False)
         params = sequence.params
         self._stops = StopStrings(params.stop, keep_stop=params.include_stop_str_in_output)
-        self._text: list[str] = [tokenizer.decode(self.prompt)] if params.echo else []
-        self._num_pieces_taken = self._num_tokens_taken = 0
+        self._echo = tokenizer.decode(self.prompt) if params.echo else ""
+        # What each token brought to the text; the text that one held back comes with the next.
+        self._pieces: list[str] = []
+        self._taken, self._echo_left = _Taken(), self._echo
         wants_sum = params.logprobs is not None or params.num_choices > params.n
         self._logprobs: list[TokenLogprob] | None = [] if wants_sum else None
         self._prompt_logprobs: list[TokenLogprob] = []
@@ -133,6 +149,7 @@ class Output:
         for token in tokens:
             num_kept += 1
             self.sequence.tokens.append(token)
+            self._pieces.append("")
             if self._ends_with(token):
                 self._finish("stop")
             elif len(self.sequence.tokens) >= self.sequence.max_length:
@@ -162,27 +179,39 @@ class Output:
         else:
             shown, stopped = self._stops.push(text)
         if shown:
-            self._text.append(shown)
+            self._pieces[-1] += shown
         return stopped
 
     def _finish(self, reason: FinishReason) -> None:
-        if self._push(self._detokenizer.finish()):
-            reason = "stop"
-        if not self._stops.stopped:
-            self._text.append(self._stops.finish())
+        if self._pieces:
+            if self._push(self._detokenizer.finish()):
+                reason = "stop"
+            if not self._stops.stopped:
+                self._pieces[-1] += self._stops.finish()
         self.sequence.finish_reason = reason
         self.sequence.status = Status.FINISHED
         self.decode_ended = time.perf_counter()
 
-    def take_new(self) -> tuple[str, tuple[int, ...]]:
-        """Text and tokens since the last call."""
-        text = "".join(self._text[self._num_pieces_taken :])
-        tokens = self.sequence.tokens[self.sequence.num_prompt_tokens + self._num_tokens_taken :]
-        self._num_pieces_taken, self._num_tokens_taken = len(self._text), self.sequence.num_output_tokens
-        return text, tuple(tokens)
+    def take_new(self, index: int) -> Chunk:
+        """What came since the last call, as a chunk of the completion with this index."""
+        before, counts = self._taken, self.counts
+        now = _Taken(self.sequence.num_output_tokens, counts.num_draft_tokens, counts.num_accepted_tokens)
+        self._taken = now
+        num_tokens = now.tokens - before.tokens
+        pieces = tuple(self._pieces[before.tokens :])
+        echo, self._echo_left = self._echo_left, ""
+        return Chunk(
+            text=echo + "".join(pieces),
+            token_ids=self.token_ids[before.tokens :],
+            index=index,
+            logprobs=self._logprobs_of_last(num_tokens),
+            pieces=pieces,
+            sources=tuple(counts.sources[before.tokens :]),
+            num_draft_tokens=now.draft_tokens - before.draft_tokens,
+            num_accepted_tokens=now.accepted_tokens - before.accepted_tokens,
+        )
 
-    def logprobs_of_last(self, num_tokens: int) -> tuple[TokenLogprob, ...]:
-        """Of the last tokens produced; empty where not asked for."""
+    def _logprobs_of_last(self, num_tokens: int) -> tuple[TokenLogprob, ...]:
         if self.params.logprobs is None or not self._logprobs or not num_tokens:
             return ()
         return tuple(self._logprobs[-num_tokens:])
@@ -206,7 +235,7 @@ class Output:
         logprobs = None if self.params.logprobs is None else tuple(self._logprobs or ())
         return Choice(
             index=index,
-            text="".join(self._text),
+            text=self._echo + "".join(self._pieces),
             token_ids=self.token_ids,
             finish_reason=self.sequence.finish_reason,
             logprobs=logprobs,

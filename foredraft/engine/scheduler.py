@@ -45,6 +45,16 @@ class Scheduler:
         """All that are not over, in the order of their arrival."""
         return (*self._active, *self._waiting)
 
+    @property
+    def num_active(self) -> int:
+        """Sequences that have been admitted."""
+        return len(self._active)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that have not, or were preempted."""
+        return len(self._waiting)
+
     def add(self, sequence: Sequence, wish: Wish) -> None:
         """Queue a sequence."""
         self._wishes[sequence.id] = wish

@@ -1,29 +1,14 @@
 """A prompt as its client holds it: all sequences that complete it, and what is delivered of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from foredraft.engine.completion import Completion
+from foredraft.engine.completion import Chunk, Completion
 from foredraft.engine.engine import Engine
 from foredraft.engine.output import Output
 from foredraft.errors import ForedraftError, OptionError
-from foredraft.sampling import SamplingParams, TokenLogprob
+from foredraft.sampling import SamplingParams
 from foredraft.sequence import Status
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of a streamed completion. The last one of all carries the completion; its text may be empty.
-
-    index: which of several completions of the prompt it belongs to. logprobs: of its tokens, where asked for.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    completion: Completion | None = None
-    index: int = 0
-    logprobs: tuple[TokenLogprob, ...] = ()
-
 
 Event = Chunk | Exception
 """What a client gets: pieces, the last of which carries the completion; or, instead of the next, why there is none."""
@@ -61,16 +46,15 @@ class Submission:
                 yield from self._chunks(index, output)
 
     def _chunks(self, index: int, output: Output) -> Iterator[Event]:
-        text, token_ids = output.take_new() if self._streams else ("", ())
-        completion = None
+        chunk = output.take_new(index) if self._streams else Chunk("", (), index=index)
         if self.is_over:
             try:
-                completion = self._complete()
+                chunk = replace(chunk, completion=self._complete())
             except Exception as error:
                 yield error
                 return
-        if completion or text or token_ids:
-            yield Chunk(text, token_ids, completion, index, output.logprobs_of_last(len(token_ids)))
+        if chunk.completion or chunk.text or chunk.token_ids:
+            yield chunk
 
 
 def outputs_for(engine: Engine, prompt: Sequence[int], params: SamplingParams) -> list[Output]:

@@ -44,6 +44,11 @@ class ModelSource:
     tokenizer_data: Mapping[str, object] | Path
     unused_tensors: tuple[str, ...]
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the tensors, as the file has them."""
+        return sum(tensor.data.nbytes for tensor in self.tensors.values())
+
 
 def open_model(path: str | Path) -> ModelSource:
     """Open a GGUF file, or a folder with config.json and safetensors files.

@@ -132,12 +132,19 @@ def test_pieces_are_the_text() -> None:
         engine = make_engine(decoder, OracleDrafter(SAID), num_draft_tokens=3)
         for max_tokens in (1, 2, 7, 30):
             one = submit(engine, PROMPT, SamplingParams(max_tokens=max_tokens, stop=stop, ignore_eos=True))
-            pieces = []
+            chunks = []
             while not one.sequence.status.is_over:
                 engine.step()
-                pieces.append(one.take_new())
-            assert "".join(piece for piece, _ in pieces) == completion(one).text
-            assert [token for _, tokens in pieces for token in tokens] == output(one)
+                chunks.append(one.take_new(0))
+            assert "".join(chunk.text for chunk in chunks) == completion(one).text
+            assert [token for chunk in chunks for token in chunk.token_ids] == output(one)
+            for chunk in chunks:
+                assert "".join(chunk.pieces) == chunk.text
+                assert len(chunk.pieces) == len(chunk.sources) == len(chunk.token_ids)
+            drafted = [source for chunk in chunks for source in chunk.sources]
+            counts = completion(one).speculation
+            assert drafted.count("oracle") == sum(chunk.num_accepted_tokens for chunk in chunks)
+            assert counts.num_draft_tokens == sum(chunk.num_draft_tokens for chunk in chunks)
 
 
 # --- what is counted ------------------------------------------------------------------------------------------------

@@ -109,4 +109,4 @@ def test_sums_that_nobody_needs_are_not_there() -> None:
     params = [SamplingParams(max_tokens=2, temperature=1.0, **several) for several in ({"n": 2}, {"best_of": 2})]
     plain, best = run(make_engine(decoder, tokenizer=TOKENIZER), [PROMPT] * 2, params)
     assert plain.cumulative_logprob is None
-    assert (best.cumulative_logprob is None, best.logprobs_of_last(2)) == (False, ())
+    assert (best.cumulative_logprob is None, best.take_new(0).logprobs) == (False, ())
