@@ -18,7 +18,7 @@ from foredraft.models.load import load_decoder
 from foredraft.models.store import resolve
 from foredraft.prompts import Prompt, read_prompts, spread
 
-from . import acceptance, figures, interference, replay, results, speculation, summary
+from . import acceptance, figures, interference, replay, results, serving, speculation, summary
 from .modes import PLAIN, config_of
 from .records import OURS, THEIRS, Records
 from .server import Server
@@ -72,6 +72,16 @@ def parser() -> argparse.ArgumentParser:
 
     pauses = commands.add_parser("interference", parents=[machine], help="a long prompt arrives while others stream")
     pauses.add_argument("--prompt-tokens", type=int, default=interference.PROMPT_TOKENS)
+
+    served = commands.add_parser("serving", parents=[machine], help="servers under load, over HTTP")
+    served.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSON Lines files")
+    served.add_argument("--clients", type=numbers, default=(1, 2, 4, 8, 16))
+    served.add_argument("--per-client", type=int, default=2, help="requests of each client")
+    served.add_argument("--max-tokens", type=int, default=96)
+    served.add_argument("--max-prompt-chars", type=int, default=10**9, help="leave longer prompts out")
+    served.add_argument("--peer-dir", type=Path, help="folder of llama.cpp's programs, to measure beside ours")
+    served.add_argument("--peer-modes", type=names, default=("none", "ngram-simple"))
+    served.add_argument("--draft", help="draft model of ours")
 
     commands.add_parser("tables", help="write the figures of the documents anew, from the results in this folder")
     return main
@@ -215,12 +225,31 @@ def their_way(
     return speculation.theirs(server, max_tokens=options.max_tokens)
 
 
+def run_serving(options: argparse.Namespace) -> Ran:
+    """Servers under load."""
+    found = serving.measure(
+        resolve(options.model),
+        [prompt.text for prompt in read_prompts(*options.prompts) if len(prompt.text) <= options.max_prompt_chars],
+        clients=options.clients,
+        max_tokens=options.max_tokens,
+        threads=options.threads,
+        peer=peer_of(options),
+        peer_modes=options.peer_modes,
+        options=() if options.draft is None else ("--draft", "auto", "--draft", str(resolve(options.draft))),
+        per_client=options.per_client,
+        log=Path("/dev/null") if options.output is None else options.output.with_suffix(".servers.log"),
+    )
+    result = serving.summary(found)
+    return result, serving.report(result)
+
+
 RUNS: Mapping[str, Callable[[argparse.Namespace], Ran]] = {
     "speculation": run_speculation,
     "acceptance": run_acceptance,
     "replay": run_replay,
     "kernels": run_kernels,
     "interference": run_interference,
+    "serving": run_serving,
 }
 
 

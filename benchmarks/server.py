@@ -29,13 +29,18 @@ def speculation_options(mode: str, draft: Path | None) -> list[str]:
 
 
 class Server:
-    """A llama-server for one mode, completing one prompt at a time on a free local port."""
+    """A llama-server for one mode on a free local port.
 
-    def __init__(self, peer: LlamaCpp, mode: str, *, draft: Path | None, context: int, log: Path) -> None:
+    context: tokens of all sequences together. parallel: sequences that run at a time.
+    """
+
+    def __init__(
+        self, peer: LlamaCpp, mode: str, *, draft: Path | None, context: int, log: Path, parallel: int = 1
+    ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port: int = probe.getsockname()[1]
-        threads = ["-t", str(peer.num_threads), "-np", "1", "-c", str(context)]
+        threads = ["-t", str(peer.num_threads), "-np", str(parallel), "-c", str(context)]
         place = ["--host", "127.0.0.1", "--port", str(self._port)]
         command = [peer.program("llama-server"), "-m", str(peer.model), *threads, *place, "--no-webui"]
         self._log = log.open("a", encoding="utf-8")
@@ -57,6 +62,11 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self._port}"
 
     def close(self) -> None:
         """End the server and wait for it."""

@@ -1,8 +1,9 @@
 """The front door: load a model, generate, chat, stream."""
 
+import asyncio
 import contextlib
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, Unpack
 
@@ -284,19 +285,16 @@ class LLM:
 
     def astream(
         self, prompt: Prompt | Messages, params: SamplingParams | None = None, **options: Unpack[PromptOptions]
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk]:
         """As `stream`, for asyncio: the event loop is not kept waiting."""
         return arriving(self._loaded.loop, self._engine, self._submitted(prompt, params, options, streams=True))
 
-    def acomplete(
+    async def acomplete(
         self, prompt: Prompt | Messages, params: SamplingParams | None = None, **options: Unpack[PromptOptions]
-    ) -> Awaitable[Completion]:
-        """As `generate` of one prompt, or `chat`, for asyncio. What is wrong with them is raised before anything runs.
-
-        Cancelling the task that waits ends the completion.
-        """
-        submission = self._submitted(prompt, params, options, streams=False)
-        return completed(self._loaded.loop, self._engine, submission)
+    ) -> Completion:
+        """As `generate` of one prompt, or `chat`, for asyncio. Cancelling the task that waits ends the completion."""
+        submission = await asyncio.to_thread(self._submitted, prompt, params, options, streams=False)
+        return await completed(self._loaded.loop, self._engine, submission)
 
     def stepwise(
         self, prompt: Prompt | Messages, params: SamplingParams | None = None, **options: Unpack[PromptOptions]

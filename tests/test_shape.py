@@ -18,6 +18,7 @@ NAMED_ELSEWHERE = {
     "tune/settings.py": "the names of other engines, beside ours",
     "sampling": "options of the same name",
     "cli/sampling.py": "options of the same name",
+    "server": "fields of the same name",
 }
 """Where methods of drafting may be named besides the registry, and why."""
 

@@ -12,7 +12,7 @@ MOST_OF_FREE_MEMORY = 0.5
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
-def parse_memory(value: int | str) -> int:
+def parse_memory(value: int | str, *, option: str = "--kv-memory") -> int:
     """Bytes, from a number or a text such as 512M, 2G, 1.5GiB. Raises OptionError."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
@@ -20,7 +20,7 @@ def parse_memory(value: int | str) -> int:
     size = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
     num_bytes = round(size) if math.isfinite(size) else 0
     if num_bytes < 1:
-        raise OptionError(f"--kv-memory must be a size such as 512M, 2G or 1.5GiB, got {value!r}")
+        raise OptionError(f"{option} must be a size such as 512M, 2G or 1.5GiB, got {value!r}")
     return num_bytes
 
 

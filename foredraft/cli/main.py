@@ -23,6 +23,7 @@ from foredraft.cli.generate import generate
 from foredraft.cli.inspect import inspect
 from foredraft.cli.names import PeerNames
 from foredraft.cli.pull import pull
+from foredraft.cli.serve import serve
 from foredraft.cli.tokenize import detokenize, tokenize
 from foredraft.cli.tune import tune
 from foredraft.errors import UserError
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.command(cls=PeerNames)(pull)
 app.command(cls=PeerNames)(generate)
 app.command(cls=PeerNames)(chat)
+app.command(cls=PeerNames)(serve)
 app.command(cls=PeerNames)(inspect)
 app.command(cls=PeerNames)(tune)
 app.command(cls=PeerNames)(check)

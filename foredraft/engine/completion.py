@@ -33,6 +33,7 @@ class Timings:
     """Seconds, and rates that follow from them.
 
     load_s: loading of the model, once for all prompts. queue_s: until the first pass that worked on the prompt.
+    first_token_s, whole_s: until the first and the last token.
     prefill_s: of passes over the prompt; of a pass that was shared, its part. decode_s: from there to the end.
     draft_s, verify_s, accept_s: its parts, planning and drafting, the target's passes, and choosing tokens; of rounds
     that were shared with other sequences, all of it.
@@ -47,6 +48,8 @@ class Timings:
     verify_s: float = 0.0
     accept_s: float = 0.0
     queue_s: float = 0.0
+    first_token_s: float = 0.0
+    whole_s: float = 0.0
     num_prompt_tokens: int
     num_completion_tokens: int
 

@@ -47,6 +47,8 @@ def _timings(outputs: Sequence[Output], load_s: float) -> Timings:
     return Timings(
         load_s=load_s,
         queue_s=min(output.admitted - output.prepared for output in outputs),
+        first_token_s=min((output.first_token or output.decode_ended) - output.prepared for output in outputs),
+        whole_s=max(output.decode_ended - output.prepared for output in outputs),
         prefill_s=sum(output.prefill_s for output in outputs),
         decode_s=max(output.decode_ended for output in outputs) - min(output.decode_started for output in outputs),
         draft_s=sum(output.counts.draft_s for output in outputs),

@@ -82,8 +82,8 @@ class Output:
 
     sequence: what is observed; its status and finish reason are set here when it ends.
     end_ids: tokens that end it. reason: why it was drafted for as it was; set at its end.
-    prefill_s: seconds of passes that its prompt took. prepared, admitted, decode_started, decode_ended: when it was
-    made, first taken into a pass, and so on; 0 until then.
+    prefill_s: seconds of passes that its prompt took. prepared, admitted, decode_started, first_token,
+    decode_ended: when it was made, first taken into a pass, and so on; 0 until then.
     """
 
     def __init__(self, sequence: Sequence, tokenizer: Tokenizer, end_ids: frozenset[int]) -> None:
@@ -91,7 +91,7 @@ class Output:
         self.reason = ""
         self.prefill_s = 0.0
         self.prepared = time.perf_counter()
-        self.admitted = self.decode_started = self.decode_ended = 0.0
+        self.admitted = self.decode_started = self.first_token = self.decode_ended = 0.0
         self.counts = SpeculationCounts()
         self._end_ids = end_ids
         self._tokenizer = tokenizer
@@ -146,6 +146,7 @@ class Output:
         logits: for each token the row [V] that it was chosen from.
         """
         num_kept = 0
+        self.first_token = self.first_token or time.perf_counter()
         for token in tokens:
             num_kept += 1
             self.sequence.tokens.append(token)

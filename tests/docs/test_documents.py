@@ -5,6 +5,8 @@ import re
 import shlex
 import subprocess
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +41,46 @@ RUNNABLE = [block for block in _shell_blocks() if not _first_words(block) & SET_
 
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if any(b.language == "python" for b in blocks(d))], ids=str)
-def test_python_code_runs(document: Path, place: Path) -> None:
+def test_python_code_runs(document: Path, place: Path, user: dict[str, str]) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in blocks(document):
-        if block.language == "python":
-            # Line numbers in a traceback are those of the document.
-            code = "\n" * (block.line - 1) + block.code
-            exec(compile(code, str(document), "exec", dont_inherit=True), namespace)
+    needs_server = any("127.0.0.1:8000" in block.code for block in blocks(document) if block.language == "python")
+    with server("foredraft serve", user) if needs_server else nullcontext("") as address:
+        for block in blocks(document):
+            if block.language == "python":
+                # Line numbers in a traceback are those of the document.
+                code = "\n" * (block.line - 1) + block.code.replace("http://127.0.0.1:8000", address)
+                exec(compile(code, str(document), "exec", dont_inherit=True), namespace)
+
+
+@contextmanager
+def server(command: str, user: dict[str, str]) -> Iterator[str]:
+    """A server that a command line starts, on a free port; gives its address."""
+    process = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", f"exec {command} --port 0"], stderr=subprocess.PIPE, text=True, env=user
+    )
+    assert process.stderr is not None
+    try:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "chat at " in line:
+                yield line.partition("chat at ")[2].split("/ ")[0]
+                break
+        else:
+            raise AssertionError(said)
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stderr.close()
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("block", RUNNABLE, ids=_id)
 def test_commands_run(block: Block, place: Path, user: dict[str, str]) -> None:
     assert _first_words(block) <= RUN, "a command that this test does not know"
+    if block.code.startswith("foredraft serve"):
+        with server(block.code.strip(), user):
+            return
     (place / "prompt.txt").write_text("Once upon a time\n")
     result = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.code],

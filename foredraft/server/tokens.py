@@ -1,0 +1,82 @@
+"""POST /tokenize and /detokenize, as vLLM and llama.cpp have them."""
+
+from typing import Any
+
+import anyio.to_thread
+from starlette.requests import Request
+
+from foredraft.server.errors import ApiError
+from foredraft.server.fields import Body, Count, Object
+from foredraft.server.generation import Server
+from foredraft.server.pool import ServedModel
+
+
+class TokenizeRequest(Body):
+    """A text, or a conversation. model: may be left out where there is one only. content: another name of prompt."""
+
+    model: str | None = None
+    prompt: str | None = None
+    content: str | None = None
+    messages: list[Object] | None = None
+    add_special_tokens: bool = True
+    parse_special: bool = True
+    return_token_strs: bool = False
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    chat_template_kwargs: Object | None = None
+    tools: list[Object] | None = None
+
+    def ids(self, model: ServedModel) -> list[int]:
+        """The ids. Raises ApiError unless exactly one of the texts is given."""
+        given = [value for value in (self.prompt, self.content, self.messages) if value is not None]
+        if len(given) != 1:
+            raise ApiError("give one of prompt and messages", param="prompt")
+        tokenizer = model.llm.tokenizer
+        if self.messages is None:
+            text = self.prompt if self.prompt is not None else self.content or ""
+            return tokenizer.encode(text, add_special=self.add_special_tokens, parse_special=self.parse_special)
+        options: dict[str, Any] = dict(model.chat_options)
+        if self.chat_template_kwargs is not None:
+            options["chat_template_kwargs"] = self.chat_template_kwargs
+        return tokenizer.encode_chat(
+            self.messages,
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+            tools=self.tools,
+            **options,
+        )
+
+
+class DetokenizeRequest(Body):
+    """Ids. model: may be left out where there is one only."""
+
+    model: str | None = None
+    tokens: list[Count]
+
+
+async def tokenize(body: TokenizeRequest, request: Request) -> Object:
+    """The ids of a text, or of a conversation as the model's template writes it."""
+    server = Server.of(request)
+    async with server.pool.use(_name(server, body.model)) as model:
+        ids = await anyio.to_thread.run_sync(body.ids, model)
+        found: Object = {"tokens": ids, "count": len(ids), "max_model_len": model.llm.context_length}
+        if body.return_token_strs:
+            found["token_strs"] = [model.llm.tokenizer.token_text(token) for token in ids]
+        return found
+
+
+async def detokenize(body: DetokenizeRequest, request: Request) -> Object:
+    """The text of ids, special tokens included."""
+    server = Server.of(request)
+    async with server.pool.use(_name(server, body.model)) as model:
+        tokenizer = model.llm.tokenizer
+        text = tokenizer.decode(tokenizer.check_ids(body.tokens), skip_special=False)
+        return {"prompt": text, "content": text}
+
+
+def _name(server: Server, name: str | None) -> str:
+    if name is not None:
+        return name
+    if len(server.pool.names) > 1:
+        raise ApiError(f"give the model: {', '.join(server.pool.names)}", param="model")
+    return server.pool.names[0]
