@@ -46,7 +46,7 @@ python-tests: $(TEST)/installed
 # Not among `make test`: these need Chromium (on Debian: apt-get install chromium).
 browser-tests: $(TEST)/installed
 	echo "== pytest, in a browser"
-	$(TEST)/bin/pytest -m browser tests/inspect
+	$(TEST)/bin/pytest -m browser tests/inspect tests/server/page
 
 kernel-tests: $(TEST)/installed
 	echo "== kernel tests (C++)"

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from foredraft import __version__
@@ -55,6 +55,7 @@ class ErrorBody(BaseModel):
 _ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorBody} for code in (400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503)
 }
+_JSON_OR_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 _FIELD = re.compile(r"[a-z_]+|[0-9]+")
 _TYPES = ("str", "int", "float", "bool")
 _POSTS: tuple[tuple[str, Callable[..., Any]], ...] = (
@@ -92,9 +93,10 @@ def create_app(pool: ModelPool, options: ServerOptions | None = None, *, local_o
     )
     app.state.server = server
     for path, endpoint in _POSTS:
-        app.add_api_route(path, endpoint, methods=["POST"], response_model=None)
+        app.add_api_route(path, endpoint, methods=["POST"], response_model=None, responses=_JSON_OR_STREAM)
     for path, endpoint in _GETS:
-        app.add_api_route(path, endpoint, methods=["GET"], response_model=None)
+        kind = PlainTextResponse if path == "/metrics" else JSONResponse
+        app.add_api_route(path, endpoint, methods=["GET"], response_model=None, response_class=kind)
     _add_page(app)
     for kind in (ApiError, UserError, RequestValidationError, HTTPException, ClientGoneError, Exception):
         app.add_exception_handler(kind, _answer_error)

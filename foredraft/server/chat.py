@@ -60,8 +60,9 @@ class Conversation:
         """The ids of the prompt. Raises UserError as `Tokenizer.encode_chat` does."""
         options = {**model.chat_options, **self.options}
         known = variables_of(self._template(model) or "")
-        if hints := {name: value for name, value in self.hints.items() if name in known}:
-            options["chat_template_kwargs"] = {**options.get("chat_template_kwargs", {}), **hints}
+        hints = {name: value for name, value in self.hints.items() if name in known}
+        given = [one.get("chat_template_kwargs") or {} for one in (model.chat_options, self.options)]
+        options["chat_template_kwargs"] = {**given[0], **hints, **given[1]}
         tools = list(self.tools) if self.tools and self.tool_choice != "none" else None
         return model.llm.tokenizer.encode_chat([_message(one) for one in self.messages], tools=tools, **options)
 

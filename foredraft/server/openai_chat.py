@@ -109,6 +109,7 @@ class ChatRequest(SamplingFields, Ignored):
             tool_choice=self._choice(),
             parallel_tool_calls=self.parallel_tool_calls is not False,
             options=self._options(),
+            hints={} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort},
         )
 
     def _sampling(self) -> Object:

@@ -344,8 +344,8 @@ def test_how_is_drafted_changes_no_text(server: Running, client: Anthropic) -> N
     plain = client.messages.create(**request, extra_body={**GREEDY, "draft": "none"})
     lookup = client.messages.create(**request, extra_body={**GREEDY, "draft": "lookup", "num_speculative_tokens": 3})
     assert text_of(plain) == text_of(lookup)
-    assert plain.speculation["methods"] == ["none"]  # type: ignore[attr-defined]
-    assert lookup.speculation["methods"] == ["lookup"]  # type: ignore[attr-defined]
+    assert plain.speculation["methods"] == ["none"]
+    assert lookup.speculation["methods"] == ["lookup"]
 
 
 def test_a_failure_within_a_stream(server: Running, client: Anthropic, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,11 +95,11 @@ def test_messages_say_what_is_wrong(server: Running, claude: Anthropic, wrong: d
 
 def test_messages_need_a_model_and_a_length(server: Running, claude: Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError, match="this server has smollm2-135m") as caught:
-        claude.messages.create(model="claude", max_tokens=4, messages=[HELLO])  # type: ignore[typeddict-item]
+        claude.messages.create(model="claude", max_tokens=4, messages=[HELLO])
     assert isinstance(caught.value.body, dict)
     assert caught.value.body["error"]["type"] == "not_found_error"
     with pytest.raises(anthropic.NotFoundError):
-        claude.messages.count_tokens(model="claude", messages=[HELLO])  # type: ignore[typeddict-item]
+        claude.messages.count_tokens(model="claude", messages=[HELLO])
     with pytest.raises(anthropic.BadRequestError, match="the field max_tokens is missing"):
         claude.post("/v1/messages", body={"model": server.model, "messages": [HELLO]}, cast_to=object)
 
@@ -110,7 +110,7 @@ def test_messages_take_what_means_nothing_here(server: Running, claude: Anthropi
     found = claude.messages.create(
         model=server.model,
         max_tokens=2,
-        messages=[HELLO, {"role": "assistant", "content": [said, text]}, HELLO],  # type: ignore[typeddict-item]
+        messages=[HELLO, {"role": "assistant", "content": [said, text]}, HELLO],
         metadata={"user_id": "me"},
         service_tier="auto",
         cache_control={"type": "ephemeral"},

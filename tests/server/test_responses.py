@@ -191,7 +191,7 @@ def test_a_tool_that_has_to_be_called_is_called(server: Running, client: OpenAI,
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
     more = client.responses.create(
         model=server.tools_model,
-        input=[HELLO, *whole.output, output],  # type: ignore[list-item, arg-type]
+        input=[HELLO, *whole.output, output],
         max_output_tokens=4,
     )
     assert more.output_text
@@ -226,7 +226,7 @@ def test_reasoning_text_and_calls_are_items_of_their_own(thinker: OpenAI) -> Non
         assert thought.content
         assert set(thought.content[0].text + found.output_text) <= set("abcdefghijklmnopqrstuvwxyz ")
         assert [set(json.loads(call.arguments)) for call in calls] == [{"city", "days"}] * 2
-        assert [item.status for item in found.output] == ["completed"] * 4  # type: ignore[union-attr]
+        assert [item.status for item in found.output] == ["completed"] * 4
         assert found.usage is not None
         assert 0 < found.usage.output_tokens_details.reasoning_tokens < found.usage.output_tokens
     kinds = [event.type for event in events]
@@ -253,8 +253,8 @@ def test_reasoning_text_and_calls_are_items_of_their_own(thinker: OpenAI) -> Non
     done = [event.item for event in events if event.type == "response.output_item.done"]
     assert done == ended.output
     texts = [event.delta for event in events if event.type == "response.reasoning_text.delta"]
-    assert "".join(texts) == ended.output[0].content[0].text  # type: ignore[union-attr, index]
-    again = thinker.responses.create(model="thinks", input=[HELLO, *whole.output[:2], HELLO], max_output_tokens=2)  # type: ignore[list-item]
+    assert "".join(texts) == ended.output[0].content[0].text
+    again = thinker.responses.create(model="thinks", input=[HELLO, *whole.output[:2], HELLO], max_output_tokens=2)
     assert again.usage is not None
     assert again.usage.input_tokens > 20
 
@@ -307,8 +307,8 @@ def test_the_request_is_told_again(server: Running, client: OpenAI) -> None:
     assert (whole.metadata, whole.user, whole.prompt_cache_key) == ({"a": "b"}, "me", "k")
     assert whole.text is not None
     assert whole.text.verbosity == "low"
-    assert whole.speculation["methods"] == ["none"]  # type: ignore[attr-defined]
-    assert whole.timings["predicted_n"] > 0  # type: ignore[attr-defined]
+    assert whole.speculation["methods"] == ["none"]
+    assert whole.timings["predicted_n"] > 0
 
 
 def test_a_failure_within_a_stream(server: Running, client: OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:

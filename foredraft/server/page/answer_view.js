@@ -66,7 +66,8 @@ export class AnswerView {
 
 function note(answer) {
   if (answer.state === "stopped") return make("p", "note", "Stopped.");
-  if (answer.state === "done" && answer.finish === "length") return make("p", "note", "Cut off: it reached the most tokens that were allowed.");
-  if (answer.state === "done" && !answer.text && !answer.reasoning) return make("p", "note", "The model said nothing.");
+  if (answer.state !== "done") return null;
+  if (answer.finish === "length") return make("p", "note", "Cut off: it reached the most tokens that were allowed.");
+  if (!answer.text && !answer.reasoning) return make("p", "note", "The model said nothing.");
   return null;
 }

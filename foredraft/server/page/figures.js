@@ -59,9 +59,14 @@ function facts(answer) {
   add("Drafting", speculation?.reason);
   add("Rounds", speculation?.num_rounds && rounds(speculation));
   add("Answer", `${counted(usage.completion_tokens, "token")}${timings ? ` in ${seconds(timings.predicted_ms)}` : ""}`);
-  add("Prompt", `${counted(usage.prompt_tokens, "token")}, ${cached} of them cached${timings ? `, read in ${seconds(timings.prompt_ms)}` : ""}`);
-  add("Text", speculation && (speculation.lossless === false ? "may differ from the model's own (lossy acceptance)" : "the model's own, drafts or not"));
+  const read = timings ? `, read in ${seconds(timings.prompt_ms)}` : "";
+  add("Prompt", `${counted(usage.prompt_tokens, "token")}, ${cached} of them cached${read}`);
+  add("Text", speculation && exactness(speculation));
   return list;
+}
+
+function exactness({ lossless }) {
+  return lossless === false ? "may differ from the model's own (lossy acceptance)" : "the model's own, drafts or not";
 }
 
 function rounds(speculation) {

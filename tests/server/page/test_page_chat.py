@@ -176,38 +176,33 @@ def test_broken_storage_is_no_obstacle(page: Page, page_url: str) -> None:
     page.goto(page_url)
     page.evaluate("""
         localStorage.setItem("foredraft.settings", '{"temperature": "hot", "theme": 7, "seed": {}}');
-        const turns = [{ question: 1 }, null, { question: "kept", answer: { text: "too" } }];
+        const turns = [{ question: 1 }, null, { question: "kept", answer: { text: "too", state: "running" } }];
         localStorage.setItem("foredraft.conversation", JSON.stringify(turns));
     """)
     page.reload()
     expect(page.locator(".question")).to_have_text(["kept"])
+    expect(page.locator(".note")).to_have_text("Stopped.")  # the browser was killed while it came
     ask(page, "hello")
     answered(page, "You said: hello")
 
 
-@pytest.mark.parametrize(
-    ("script", "error", "kept"),
-    [
-        ({"text": "the prompt is too long", "status": 400}, "the prompt is too long", ""),
-        ({"text": "busy, try again", "status": 503}, "busy, try again", ""),
-        ({"text": "some words", "fails": True}, "out of memory <b>", "some words"),
-        (
-            {"text": "some words", "breaks": True},
-            "The connection was lost before the answer was complete.",
-            "some words",
-        ),
-    ],
-)
-def test_errors(opened: Page, api: Any, script: dict[str, Any], error: str, kept: str) -> None:
-    api.scripts["q"] = type(api.script(""))(**script)
-    ask(opened, "q")
-    expect(opened.locator(".turn .error p")).to_have_text(error)
-    expect(opened.locator(".answer .text")).to_have_text(kept)
-    expect(opened.get_by_role("status")).to_have_text(f"Failed: {error}")
-    del api.scripts["q"]
-    opened.get_by_role("button", name="Retry").click()
-    answered(opened, "You said: q")
-    expect(opened.locator(".turn .error")).to_be_hidden()
+def test_errors(opened: Page, api: Any) -> None:
+    script = type(api.script(""))
+    for question, how, error, kept in (
+        ("long", script("the prompt is too long", status=400), "the prompt is too long", ""),
+        ("busy", script("busy, try again", status=503), "busy, try again", ""),
+        ("fails", script("some words", fails=True), "out of memory <b>", "some words"),
+        ("breaks", script("some words", breaks=True), LOST, "some words"),
+    ):
+        api.scripts[question] = how
+        ask(opened, question)
+        expect(opened.locator(".turn .error p").last).to_have_text(error)
+        expect(opened.locator(".answer .text").last).to_have_text(kept)
+        expect(opened.get_by_role("status")).to_have_text(f"Failed: {error}")
+        del api.scripts[question]
+        opened.get_by_role("button", name="Retry").click()
+        answered(opened, f"You said: {question}")
+        expect(opened.locator(".turn .error").last).to_be_hidden()
 
 
 def test_a_lost_server_loses_nothing(opened: Page, api: Any) -> None:
