@@ -289,3 +289,13 @@ def test_fields_that_mean_nothing_here_are_taken(server: Running, client: OpenAI
     )
     assert whole.usage is not None
     assert whole.usage.completion_tokens == 3
+
+
+@pytest.mark.parametrize("length", range(1, 31))
+def test_nothing_of_a_short_answer_is_held_back_for_ever(server: Running, client: OpenAI, length: int) -> None:
+    """Kind: the tail that a detokenizer or a stop string keeps back is never sent: short answers come out empty."""
+    request: dict[str, Any] = {"model": server.model, "messages": ASK, "max_tokens": 160, "temperature": 0}
+    request |= {"stop": ["never said"], "extra_body": {"regex": f"[a-zéü👋 ]{{{length}}}"}}
+    text, _ = streamed(client, **request)
+    assert len(text) == length
+    assert client.chat.completions.create(**request).choices[0].message.content == text

@@ -320,7 +320,7 @@ def test_the_form_that_is_asked_for(server: Running, client: Anthropic) -> None:
 
 def test_a_stream_comes_in_order(server: Running) -> None:
     """As raw events: each has its name, and blocks do not overlap."""
-    body = {"model": server.model, "messages": ASK, "max_tokens": 6, "stream": True}
+    body = {"model": server.model, "messages": ASK, "max_tokens": 6, "temperature": 0, "stream": True}
     with contextlib.closing(server.connection()) as connection:
         connection.request("POST", "/v1/messages", json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()

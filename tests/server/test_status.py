@@ -102,3 +102,29 @@ def test_the_log_of_requests(served_llm: LLM, tmp_path: Path) -> None:
         serving(ModelPool([spec("m", served_llm)]), ServerOptions(request_log=tmp_path)),
     ):
         pass
+
+
+def test_a_prompt_that_begins_like_another_starts_at_once(server: Running) -> None:
+    """The second one takes at most a tenth of the first one's time to its first token."""
+    shared = "A long story that everybody has to read before he asks a question about it. " * 130
+
+    def first_token_ms(question: str) -> float:
+        body = {"model": server.model, "prompt": shared + question, "max_tokens": 1, "temperature": 0}
+        answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=120).json()
+        assert answer["usage"]["prompt_tokens"] > 2000
+        return float(answer["timings"]["first_token_ms"])
+
+    assert first_token_ms("Who?") * 0.1 >= min(first_token_ms("Why?"), first_token_ms("When?"))
+
+
+def test_the_next_turn_of_a_conversation_reads_only_what_is_new(server: Running) -> None:
+    messages = [{"role": "user", "content": "Tell me about the sea. " * 40}]
+    before = 0
+    for _ in range(3):
+        body = {"model": server.model, "messages": messages, "max_tokens": 24, "temperature": 0}
+        answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()
+        if before:
+            new = answer["usage"]["prompt_tokens"] - before
+            assert answer["timings"]["prompt_n"] < new + 40  # of blocks, the last one is not whole
+        before = answer["usage"]["prompt_tokens"] + answer["usage"]["completion_tokens"]
+        messages += [answer["choices"][0]["message"], {"role": "user", "content": "And then?"}]
