@@ -76,7 +76,8 @@ def parser() -> argparse.ArgumentParser:
     served = commands.add_parser("serving", parents=[machine], help="servers under load, over HTTP")
     served.add_argument("--prompts", type=Path, nargs="+", required=True, help="JSON Lines files")
     served.add_argument("--clients", type=numbers, default=(1, 2, 4, 8, 16))
-    served.add_argument("--per-client", type=int, default=2, help="requests of each client")
+    served.add_argument("--per-client", type=int, default=1, help="requests of each client in a round")
+    served.add_argument("--rounds", type=int, default=3)
     served.add_argument("--max-tokens", type=int, default=96)
     served.add_argument("--max-prompt-chars", type=int, default=10**9, help="leave longer prompts out")
     served.add_argument("--peer-dir", type=Path, help="folder of llama.cpp's programs, to measure beside ours")
@@ -227,18 +228,20 @@ def their_way(
 
 def run_serving(options: argparse.Namespace) -> Ran:
     """Servers under load."""
-    found = serving.measure(
-        resolve(options.model),
-        [prompt.text for prompt in read_prompts(*options.prompts) if len(prompt.text) <= options.max_prompt_chars],
+    plan = serving.Plan(
+        model=resolve(options.model),
+        prompts=[one.text for one in read_prompts(*options.prompts) if len(one.text) <= options.max_prompt_chars],
         clients=options.clients,
+        rounds=options.rounds,
+        per_client=options.per_client,
         max_tokens=options.max_tokens,
         threads=options.threads,
         peer=peer_of(options),
         peer_modes=options.peer_modes,
         options=() if options.draft is None else ("--draft", "auto", "--draft", str(resolve(options.draft))),
-        per_client=options.per_client,
         log=Path("/dev/null") if options.output is None else options.output.with_suffix(".servers.log"),
     )
+    found = serving.measure(plan)
     result = serving.summary(found)
     return result, serving.report(result)
 

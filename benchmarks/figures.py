@@ -156,6 +156,21 @@ def interference(result: Result) -> str:
     return table(["", "ms"], [[name, figure(1e3 * seconds, 0)] for name, seconds in milliseconds.items()])
 
 
+def serving_load(result: Result) -> str:
+    """Tokens per second of servers under load."""
+    names = list(result["clients"][0]["servers"])
+    rows = []
+    for row in result["clients"]:
+        servers = [figure(row["servers"][name]["tokens_per_s"], 1) for name in names]
+        ratios = [figure(row["to_plain"]), *([] if row["to_peer"] is None else [figure(row["to_peer"])])]
+        rows.append([str(row["num_clients"]), *servers, *ratios])
+    peers = ["to llama-server's best"] if result["clients"][0]["to_peer"] is not None else []
+    header = ["clients", *(f"`{name}`" for name in names), "drafts to none", *peers]
+    same = all(row["equal"] for row in result["clients"])
+    texts = "All texts are the same with drafts and without." if same else "Some texts DIFFER between the two."
+    return f"{table(header, rows)}\n\n{texts}"
+
+
 FIGURES: Mapping[str, tuple[str, Callable[[Result], str]]] = {
     "kernels": ("kernels", kernels),
     "speed-up": ("speculation", speed_up),
@@ -163,6 +178,7 @@ FIGURES: Mapping[str, tuple[str, Callable[[Result], str]]] = {
     "acceptance": ("acceptance", acceptance_rates),
     "replay": ("replay", predictions),
     "interference": ("interference", interference),
+    "serving": ("serving", serving_load),
 }
 """By the names of markers: the result they come from, and what is made of it."""
 

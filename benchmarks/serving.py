@@ -1,7 +1,7 @@
 """Servers under load: tokens per second with more and more clients, ours with and without drafts, and llama-server.
 
-Each client sends one prompt after the other over HTTP, and reads the stream. All servers get the same prompts, in
-turns, each prompt once, so that no cache helps.
+Each client sends one prompt after the other over HTTP, and reads the stream. All servers get the same prompts, one
+after the other in each round, since a machine that others use, too, is faster for some seconds and slower for the next.
 """
 
 import json
@@ -23,6 +23,7 @@ from foredraft.bench.peer import LlamaCpp
 from .server import Server
 
 REQUEST_TIMEOUT_S = 1800.0
+OURS, PLAIN, THEIRS = "foredraft", "foredraft --draft none", "llama-server"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Load:
     """
 
     server: str
+    turn: int
     num_clients: int
     num_requests: int
     num_tokens: int
@@ -88,11 +90,14 @@ class Ours:
         self._process.wait()
 
 
-def answer(url: str, prompt: str, max_tokens: int) -> tuple[str, int, float]:
-    """The text of an answer, its number of tokens, and the seconds to its first piece."""
+def answer(url: str, prompt: str, max_tokens: int, *, turn: int) -> tuple[str, int, float]:
+    """The text of an answer, its number of tokens, and the seconds to its first piece.
+
+    turn: is told to the model, so that what it was asked in another turn is in no cache.
+    """
     body = {
         "model": "m",
-        "messages": [{"role": "user", "content": prompt}],
+        "messages": [{"role": "system", "content": f"{turn}: be helpful."}, {"role": "user", "content": prompt}],
         "max_tokens": max_tokens,
         "temperature": 0,
         "stream": True,
@@ -116,7 +121,7 @@ def answer(url: str, prompt: str, max_tokens: int) -> tuple[str, int, float]:
     return "".join(pieces), num_tokens, first
 
 
-def load(name: str, url: str, prompts: Sequence[str], *, num_clients: int, max_tokens: int) -> Load:
+def load(name: str, url: str, prompts: Sequence[str], *, num_clients: int, max_tokens: int, turn: int) -> Load:
     """Have so many clients send all prompts."""
     todo: SimpleQueue[int] = SimpleQueue()
     for place in range(len(prompts)):
@@ -129,7 +134,7 @@ def load(name: str, url: str, prompts: Sequence[str], *, num_clients: int, max_t
                 place = todo.get_nowait()
             except Empty:
                 return
-            answers[place] = answer(url, prompts[place], max_tokens)
+            answers[place] = answer(url, prompts[place], max_tokens, turn=turn)
 
     threads = [threading.Thread(target=client) for _ in range(num_clients)]
     started = time.perf_counter()
@@ -142,6 +147,7 @@ def load(name: str, url: str, prompts: Sequence[str], *, num_clients: int, max_t
         raise RuntimeError(f"{name}: {len(prompts) - len(answers)} requests failed")
     return Load(
         server=name,
+        turn=turn,
         num_clients=num_clients,
         num_requests=len(prompts),
         num_tokens=sum(number for _, number, _ in answers.values()),
@@ -151,65 +157,90 @@ def load(name: str, url: str, prompts: Sequence[str], *, num_clients: int, max_t
     )
 
 
-def measure(
-    model: Path,
-    prompts: Sequence[str],
-    *,
-    clients: Sequence[int],
-    max_tokens: int,
-    threads: int,
-    peer: LlamaCpp | None,
-    peer_modes: Sequence[str],
-    options: Sequence[str],
-    per_client: int,
-    log: Path,
-) -> list[Load]:
-    """Each number of clients with prompts of its own, which all servers get one after the other.
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is measured: in each round and for each number of clients, all servers one after the other.
 
-    Raises ValueError where there are too few prompts.
+    peer: llama.cpp's programs, with the modes of its server. options: of ours. log: what the servers say.
     """
-    needed = [max(count * per_client, 4) for count in clients]
-    if sum(needed) > len(prompts):
-        raise ValueError(
-            f"{sum(needed)} prompts are needed, a fresh one for each request, and there are {len(prompts)}"
-        )
-    common = ["--draft-memory", "none", "--max-running", str(max(clients)), *options]
-    left = list(prompts)
+
+    model: Path
+    prompts: Sequence[str]
+    clients: Sequence[int]
+    rounds: int
+    per_client: int
+    max_tokens: int
+    threads: int
+    peer: LlamaCpp | None
+    peer_modes: Sequence[str]
+    options: Sequence[str]
+    log: Path
+
+    def chosen(self, turn: int, number: int) -> list[str]:
+        """So many prompts for one turn."""
+        start = turn * 7
+        return [self.prompts[(start + place) % len(self.prompts)] for place in range(number)]
+
+
+def measure(plan: Plan) -> list[Load]:
+    """All that was seen, in the order in which it was. Raises ValueError where there are no prompts."""
+    if not plan.prompts:
+        raise ValueError("no prompt is short enough")
+    found: list[Load] = []
     with ExitStack() as stack:
-        drafted = stack.enter_context(Ours(model, common, threads=threads, log=log))
-        plain = stack.enter_context(Ours(model, [*common, "--draft", "none"], threads=threads, log=log))
-        urls = {"foredraft": drafted.url, "foredraft --draft none": plain.url}
-        for mode in peer_modes if peer is not None else ():
-            assert peer is not None
-            server = Server(peer, mode, draft=None, context=4096 * max(clients), log=log, parallel=max(clients))
-            urls[f"llama-server {mode}"] = stack.enter_context(server).url
-        for url in urls.values():
-            answer(url, "Good morning!", 8)
-        found: list[Load] = []
-        for turn, (count, number) in enumerate(zip(clients, needed, strict=True)):
-            own, left = left[:number], left[number:]
-            order = list(urls.items())
-            for name, url in order[turn % len(order) :] + order[: turn % len(order)]:
-                found.append(load(name, url, own, num_clients=count, max_tokens=max_tokens))
+        servers = list(_servers(plan, stack).items())
+        for _, url in servers:
+            answer(url, "Good morning!", 8, turn=-1)
+        turns = [(turn, count) for turn, count in enumerate(plan.clients * plan.rounds)]
+        for turn, count in turns:
+            prompts = plan.chosen(turn, count * plan.per_client)
+            first = turn % len(servers)
+            for name, url in servers[first:] + servers[:first]:
+                found.append(load(name, url, prompts, num_clients=count, max_tokens=plan.max_tokens, turn=turn))
                 print(f"{count:3d} clients  {name:24s} {found[-1].tokens_per_s:7.1f} tokens/s", file=sys.stderr)
     return found
 
 
+def _servers(plan: Plan, stack: ExitStack) -> dict[str, str]:
+    """Their addresses, by name. They end with the stack."""
+    most = max(plan.clients)
+    common = ["--draft-memory", "none", "--max-running", str(most)]
+    drafted = Ours(plan.model, [*common, *plan.options], threads=plan.threads, log=plan.log)
+    plain = Ours(plan.model, [*common, "--draft", "none"], threads=plan.threads, log=plan.log)
+    urls = {OURS: stack.enter_context(drafted).url, PLAIN: stack.enter_context(plain).url}
+    for mode in plan.peer_modes if plan.peer is not None else ():
+        assert plan.peer is not None
+        server = Server(plan.peer, mode, draft=None, context=2048 * most, log=plan.log, parallel=most)
+        urls[f"{THEIRS} {mode}"] = stack.enter_context(server).url
+    return urls
+
+
 def summary(found: Sequence[Load]) -> dict[str, Any]:
-    """The figures, with ratios to plain decoding and to the best of llama-server, by number of clients."""
+    """The figures by number of clients; ratios are medians over the rounds."""
     rows = []
     for count in sorted({one.num_clients for one in found}):
-        by_name = {one.server: one for one in found if one.num_clients == count}
-        ours, plain = by_name["foredraft"], by_name["foredraft --draft none"]
-        peers = [one for name, one in by_name.items() if name.startswith("llama-server")]
-        best = max(peers, key=lambda one: one.tokens_per_s, default=None)
+        turns: dict[int, dict[str, Load]] = {}
+        for one in found:
+            if one.num_clients == count:
+                turns.setdefault(one.turn, {})[one.server] = one
+        rounds = list(turns.values())
+        peers = [name for name in rounds[0] if name.startswith(THEIRS)]
+        to_plain = [one[OURS].tokens_per_s / one[PLAIN].tokens_per_s for one in rounds]
+        to_peer = [one[OURS].tokens_per_s / max(one[peer].tokens_per_s for peer in peers) for one in rounds if peers]
         rows.append(
             {
                 "num_clients": count,
-                "servers": {name: one.to_json() for name, one in by_name.items()},
-                "to_plain": ours.tokens_per_s / plain.tokens_per_s,
-                "to_peer": None if best is None else ours.tokens_per_s / best.tokens_per_s,
-                "equal": ours.texts == plain.texts,
+                "servers": {
+                    name: {
+                        "tokens_per_s": median(one[name].tokens_per_s for one in rounds),
+                        "first_token_s": median(one[name].first_token_s for one in rounds),
+                    }
+                    for name in rounds[0]
+                },
+                "to_plain": median(to_plain),
+                "to_peer": median(to_peer) if to_peer else None,
+                "rounds": [[one.to_json() for one in each.values()] for each in rounds],
+                "equal": all(one[OURS].texts == one[PLAIN].texts for one in rounds),
             }
         )
     return {"clients": rows}
