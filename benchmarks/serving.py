@@ -67,7 +67,8 @@ class Ours:
             text=True,
         )
         self.url = self._wait()
-        threading.Thread(target=self._drain, daemon=True).start()
+        self._drainer = threading.Thread(target=self._drain)
+        self._drainer.start()
 
     def _wait(self) -> str:
         assert self._process.stderr is not None
@@ -79,8 +80,9 @@ class Ours:
 
     def _drain(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._log.write(line)
+        with self._process.stderr as lines:
+            for line in lines:
+                self._log.write(line)
 
     def __enter__(self) -> Self:
         return self
@@ -88,6 +90,8 @@ class Ours:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait()
+        self._drainer.join()
+        self._log.close()
 
 
 def answer(url: str, prompt: str, max_tokens: int, *, turn: int) -> tuple[str, int, float]:
