@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
 from statistics import median
@@ -34,6 +34,9 @@ MOST_ROUNDS_WITHOUT = 16
 """Rounds without a pass of the fewest tokens after which passes of more tokens say how fast the machine is."""
 MOST_TOKENS = 65536
 """Most tokens of a pass that a calibration may name: far more than is ever measured."""
+
+MOST_CONTINUED = 64
+"""Tokens up to which a calibration is continued: those of the largest round, and a few."""
 
 PassSeconds = Callable[[int], float]
 """From a number of batched tokens to the seconds of a pass of so many."""
@@ -73,11 +76,31 @@ class Calibration:
         )
 
 
+def continued(calibration: Calibration, most: int = MOST_CONTINUED) -> Calibration:
+    """A calibration up to `most` tokens: each further group of tokens costs what the last measured one did.
+
+    Kernels take tokens in groups, and the first of a group costs most of it: times between the last two numbers that
+    were measured, within one group, say nothing of the next. The last group is that from half of the last number on,
+    where that half was measured, too; otherwise the calibration stays as it is.
+    """
+    measured = dict(zip(calibration.num_tokens, calibration.seconds, strict=True))
+    last = calibration.num_tokens[-1]
+    half = last // 2
+    if last < 2 or 2 * half != last or half not in measured:
+        return calibration
+    group = {number - half: seconds - measured[half] for number, seconds in measured.items() if number > half}
+    start = last
+    while start < most:
+        measured |= {start + number: measured[start] + seconds for number, seconds in group.items()}
+        start += half
+    return replace(calibration, num_tokens=tuple(measured), seconds=tuple(measured.values()))
+
+
 class CostModel:
     """Predicts the seconds of a forward pass, and learns from the passes that ran."""
 
     def __init__(self, calibration: Calibration) -> None:
-        self._calibration = calibration
+        calibration = self._calibration = continued(calibration)
         self._points: list[_Point] = []
         self._num_filled = 32
         self._fill()

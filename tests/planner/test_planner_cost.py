@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from foredraft.planner.calibration import CalibrationStore, calibrate, holds
-from foredraft.planner.cost import Calibration, CostModel
+from foredraft.planner.cost import Calibration, CostModel, continued
 from foredraft.testing import SimulatedClock
 
 MEASURED = Calibration((1, 2, 4, 8, 16), (0.020, 0.021, 0.022, 0.030, 0.060), 1e-6, 1e-7)
@@ -189,3 +189,20 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_the_memory(tmp_path: 
     store = CalibrationStore(tmp_path / "file" / "below")
     store.save({"a": 1}, MEASURED)
     assert store.load({"a": 1}) is None
+
+
+def test_passes_of_more_tokens_than_were_measured_cost_whole_groups() -> None:
+    """Kind: the flat rise within a group of tokens is taken for that of all further ones, and drafts seem free."""
+    measured = Calibration((1, 2, 4, 8, 9, 16), (1.0, 1.0, 1.1, 1.4, 2.2, 2.6))
+    cost = CostModel(measured)
+    for num_tokens, seconds in ((9, 2.2), (16, 2.6), (17, 3.4), (24, 3.8), (25, 4.6), (32, 5.0), (64, 9.8)):
+        assert cost.seconds(num_tokens) == pytest.approx(seconds)
+    # What is seen there is learned there.
+    for _ in range(20):
+        cost.observe(16, 2.6)
+        cost.observe(24, 5.0)
+    assert cost.seconds(24) == pytest.approx(5.0, rel=0.05)
+    assert cost.seconds(16) == pytest.approx(2.6, rel=0.05)
+    for left_as_it_is in (((1, 2, 4, 8, 64), (1, 1, 1, 2, 9)), ((1, 3), (1, 2)), ((1,), (1,))):
+        calibration = Calibration(left_as_it_is[0], tuple(map(float, left_as_it_is[1])))
+        assert continued(calibration) is calibration
