@@ -15,7 +15,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for layer in (
         "cli",
         "tune",
-        "server training check",
+        "server training check vllm",
         "bench",
         "inspect",
         "llm",

@@ -19,6 +19,7 @@ NAMED_ELSEWHERE = {
     "sampling": "options of the same name",
     "cli/sampling.py": "options of the same name",
     "server": "fields of the same name",
+    "vllm": "the names of another engine, beside ours",
 }
 """Where methods of drafting may be named besides the registry, and why."""
 

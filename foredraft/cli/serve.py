@@ -11,6 +11,7 @@ import typer
 
 from foredraft.cli import options
 from foredraft.cli.console import PullDisplay, note
+from foredraft.cli.serve_vllm import serve_with_vllm
 from foredraft.cli.templates import chat_options, check_generation_config
 from foredraft.errors import OptionError
 from foredraft.files import user_path
@@ -27,6 +28,8 @@ Texts = list[str] | None
 
 
 def serve(
+    context: typer.Context,
+    arguments: Annotated[Texts, typer.Argument(metavar="[-- ARGUMENTS]", help="For the other engine.")] = None,
     model: Annotated[
         list[str] | None,
         typer.Option("-m", "--model", metavar="MODEL", help=f"{options.MODEL_HELP} Repeatable: several models."),
@@ -97,6 +100,13 @@ def serve(
     max_running: options.MaxRunning = None,
     max_batched_tokens: options.MaxBatchedTokens = None,
     profile: options.Profile = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="foredraft|vllm",
+            help="vllm: start an installed vLLM with these options, and what stands behind --.",
+        ),
+    ] = "foredraft",
     quiet: options.Quiet = False,
 ) -> None:
     """Serve models to programs and browsers: OpenAI's API at /v1, Anthropic's, and a page to chat at /.
@@ -104,6 +114,12 @@ def serve(
     By default only this machine reaches it.
     """
     check_generation_config(generation_config)
+    if engine == "vllm":
+        serve_with_vllm(context, _keys(api_key))
+    if engine != "foredraft":
+        raise OptionError(f"--engine must be foredraft or vllm, got {engine!r}")
+    if arguments:
+        raise OptionError(f"{arguments[0]!r} is no option: a model is given with --model")
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise OptionError(f"serve needs {missing[0]}, which is not installed: pip install 'foredraft[serve]'")
     references = model or ["smollm2-135m"]

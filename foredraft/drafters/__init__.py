@@ -7,9 +7,11 @@ from foredraft.drafters.merge import likeliest_part, merge_trees
 from foredraft.drafters.registry import (
     AUTO,
     COMPARED,
+    LIGHT_METHODS,
     METHODS_WITHOUT_MODEL,
     PREDICTION,
     drafter_of_text,
+    drafter_of_texts,
     first_with_grammar,
     is_method,
     is_model_based,
@@ -22,6 +24,7 @@ from foredraft.drafters.registry import (
 __all__ = [
     "AUTO",
     "COMPARED",
+    "LIGHT_METHODS",
     "METHODS_WITHOUT_MODEL",
     "PREDICTION",
     "DelegatingDrafter",
@@ -32,6 +35,7 @@ __all__ = [
     "PromptFeatures",
     "SequenceView",
     "drafter_of_text",
+    "drafter_of_texts",
     "first_with_grammar",
     "is_method",
     "is_model_based",

@@ -29,6 +29,7 @@ class _Method:
 
     make: from the context, and what stands behind a colon in the name, as in "skip:3-10"; empty where nothing does.
     from_text: makes one whose proposals follow from the text of a sequence alone, where there is such a one.
+    from_texts: the same, from the texts of sequences that are over, too.
     in_auto: whether "auto" asks it: it needs no model, and costs next to nothing. Suffix finds all that lookup does.
     has_model: whether options of draft models mean something to it. has_memory: whether --draft-memory does.
     is_compared: whether `foredraft tune` tries it unless told otherwise.
@@ -36,6 +37,7 @@ class _Method:
 
     make: Callable[[DraftContext, str], Drafter]
     from_text: Callable[[], Drafter] | None = None
+    from_texts: Callable[[], Drafter] | None = None
     in_auto: bool = False
     has_model: bool = False
     has_memory: bool = False
@@ -57,6 +59,7 @@ _METHODS: Mapping[str, _Method] = {
     "suffix": _Method(
         make=lambda context, _: _suffix(context),
         from_text=SuffixDrafter,
+        from_texts=lambda: SuffixDrafter(SharedTexts()),
         in_auto=True,
         has_memory=True,
         is_compared=True,
@@ -69,6 +72,8 @@ _METHODS: Mapping[str, _Method] = {
 _WITH_ARGUMENT = ("skip",)
 METHODS_WITHOUT_MODEL = tuple(name for name in _METHODS if name != "none")
 """All that drafts from nothing but texts and the target itself."""
+LIGHT_METHODS = tuple(name for name in METHODS_WITHOUT_MODEL if not _METHODS[name].has_model)
+"""Those among them that are made in no time, and take little memory: not `skip`, which has a cache of its own."""
 AUTO = tuple(name for name, method in _METHODS.items() if method.in_auto)
 """What "auto" stands for."""
 COMPARED = tuple(name for name, method in _METHODS.items() if method.is_compared)
@@ -124,6 +129,12 @@ def drafter_of_text(name: str) -> Drafter | None:
     """A drafter whose proposals follow from the text of a sequence alone; None where the name is of no such drafter."""
     method = _METHODS.get(name)
     return method.from_text() if method and method.from_text else None
+
+
+def drafter_of_texts(name: str) -> Drafter | None:
+    """The same, but it drafts from the texts of sequences that are over, too."""
+    method = _METHODS.get(name)
+    return method.from_texts() if method and method.from_texts else None
 
 
 def is_method(name: str) -> bool:

@@ -3,14 +3,14 @@
     --speculative-config '{"method": "custom_class", "model": "foredraft.vllm.proposers.Suffix",
                            "num_speculative_tokens": 8}'
 
-vLLM imports the class and makes one object of it in each of its workers. Written for vLLM 0.32, whose interface this is:
-`vllm/v1/spec_decode/custom_class_proposer.py`. vLLM calls it experimental. Nothing of vLLM is imported here.
+vLLM imports the class and makes one object of it in each of its workers. The interface is that of vLLM 0.32 (there in
+`vllm/v1/spec_decode/custom_class_proposer.py`), which calls it experimental. Nothing of vLLM is imported here.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-from foredraft.drafters import drafter_of_text, drafter_of_texts
+from foredraft.drafters import Drafter, drafter_of_text, drafter_of_texts
 from foredraft.tree import Budget
 from foredraft.vllm.texts import Row, Texts
 
@@ -32,10 +32,12 @@ class VllmConfig(Protocol):
     """What is read of vLLM's configuration."""
 
     @property
-    def speculative_config(self) -> _SpeculativeConfig: ...
+    def speculative_config(self) -> _SpeculativeConfig:
+        """Of it the number of tokens to draft."""
 
     @property
-    def model_config(self) -> _ModelConfig: ...
+    def model_config(self) -> _ModelConfig:
+        """Of it the most tokens of a sequence."""
 
 
 class _Proposer:
@@ -45,11 +47,7 @@ class _Proposer:
     proposer, and all propose the same, since all are told the same.
     """
 
-    method: ClassVar[str]
-    shares_texts: ClassVar[bool] = False
-
-    def __init__(self, vllm_config: VllmConfig) -> None:
-        drafter = drafter_of_texts(self.method) if self.shares_texts else drafter_of_text(self.method)
+    def __init__(self, vllm_config: VllmConfig, drafter: Drafter | None) -> None:
         assert drafter is not None
         self._drafter = drafter
         self._num_tokens = vllm_config.speculative_config.num_speculative_tokens
@@ -76,12 +74,12 @@ class _Proposer:
                 rows.append((number, token_ids_cpu[number][:size], len(chosen)))
                 budgets.append(Budget(num_tokens=budget, least=LEAST))
         texts = self._texts.of_rows(rows)
+        for over in self._texts.ended():  # before others draft, who may draft from them
+            self._drafter.end(over.id)
         trees = self._drafter.propose(texts, budgets)
         drafts: list[list[int]] = [[] for _ in sampled_token_ids]
         for (number, _, _), tree in zip(rows, trees, strict=True):
             drafts[number] = list(tree.first_chain().tokens[1:])
-        for text in self._texts.ended():
-            self._drafter.end(text.id)
         return drafts
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
@@ -91,17 +89,19 @@ class _Proposer:
 class Lookup(_Proposer):
     """Copies what followed the last few tokens earlier in the same sequence."""
 
-    method = "lookup"
+    def __init__(self, vllm_config: VllmConfig) -> None:
+        super().__init__(vllm_config, drafter_of_text("lookup"))
 
 
 class Suffix(_Proposer):
     """What followed the longest earlier matches, in the same sequence and in those that are over."""
 
-    method = "suffix"
-    shares_texts = True
+    def __init__(self, vllm_config: VllmConfig) -> None:
+        super().__init__(vllm_config, drafter_of_texts("suffix"))
 
 
 class SuffixAlone(_Proposer):
     """The same, from the sequence's own text only: nothing of a text shows in the speed of another one."""
 
-    method = "suffix"
+    def __init__(self, vllm_config: VllmConfig) -> None:
+        super().__init__(vllm_config, drafter_of_text("suffix"))

@@ -11,9 +11,6 @@ from foredraft.sampling import Processors, SamplingParams
 Row = NDArray[np.int32]
 """Token ids of a sequence, its prompt first."""
 
-KEPT_STEPS = 16
-"""A sequence that is in no row for so many steps is over: with several stages of a model it is not in every batch."""
-
 
 class Text:
     """A sequence as drafters see it, see `foredraft.sampling.SequenceView`: of vLLM's nothing but the tokens is known.
@@ -27,7 +24,7 @@ class Text:
 
     def __init__(self, id: int, *, num_prompt_tokens: int, max_length: int) -> None:
         self.id = id
-        self.tokens: Sequence[int] = self._tokens = []  # type: list[int]
+        self.tokens: list[int] = []
         self.num_prompt_tokens = num_prompt_tokens
         self.max_length = max_length
         self.last_step = 0
@@ -35,23 +32,27 @@ class Text:
 
     def begins(self, row: Row) -> bool:
         """Whether a row goes on with this text."""
-        size = len(self._tokens)
+        size = len(self.tokens)
         # The last token first: it tells most rows apart.
-        return size <= len(row) and self._tokens[-1] == row[size - 1] and np.array_equal(self._known[:size], row[:size])
+        return size <= len(row) and self.tokens[-1] == row[size - 1] and np.array_equal(self._known[:size], row[:size])
 
     def follow(self, row: Row) -> None:
         """Take in what the row has behind this text."""
-        size, new_size = len(self._tokens), len(row)
+        size, new_size = len(self.tokens), len(row)
         if new_size > len(self._known):
-            self._known = np.resize(self._known, min(max(2 * new_size, 256), max(self.max_length, new_size)))
+            grown = np.empty(max(min(2 * new_size, self.max_length), new_size), dtype=np.int32)
+            grown[:size] = self._known[:size]
+            self._known = grown
         self._known[size:new_size] = row[size:]
-        self._tokens.extend(row[size:].tolist())
+        self.tokens.extend(row[size:].tolist())
 
 
 class Texts:
     """The sequences of a batch, recognised by what they say.
 
     Two with the same text are the same to a drafter that looks at nothing else, so it does not matter which is which.
+
+    max_length: most tokens of a sequence.
     """
 
     def __init__(self, *, max_length: int) -> None:
@@ -77,10 +78,10 @@ class Texts:
         return [found[number] for number, _, _ in rows]
 
     def ended(self) -> list[Text]:
-        """The sequences that have been in no row for long; they are forgotten."""
-        over = [text for text in self._all if text.last_step < self._step - KEPT_STEPS]
+        """The sequences that were in no row of the step; they are forgotten."""
+        over = [text for text in self._all if text.last_step < self._step]
         if over:
-            self._all = [text for text in self._all if text.last_step >= self._step - KEPT_STEPS]
+            self._all = [text for text in self._all if text.last_step == self._step]
         return over
 
     def _moved(self, row: Row) -> Text | None:

@@ -71,12 +71,15 @@ def test_a_second_signal_ends_it_at_once(smollm2_path: Path) -> None:
         started("-m", str(smollm2_path), "--served-model-name", "m") as (process, url, _),
         httpx.stream("POST", **ask(url, max_tokens=4000, ignore_eos=True, stream=True)) as response,
     ):
-        next(response.iter_lines())
+        lines = response.iter_lines()  # dropped, it would close the connection
+        next(lines)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
 
 
 def test_the_log_says_nothing_of_texts() -> None:
