@@ -86,7 +86,8 @@ class Engine:
         """
         if not isinstance(params, SamplingParams):
             raise OptionError(f"sampling parameters must be SamplingParams, got {params!r}")
-        self._check_prediction(params)
+        if params.prediction is not None and sample_index == 0:
+            self._check_prediction(params.prediction)
         if not prompt:
             raise OptionError("the prompt is empty: give at least one token of text")
         self._check_ids("prompt", prompt)
@@ -109,11 +110,16 @@ class Engine:
         )
         return Output(sequence, self._tokenizer, end_ids)
 
-    def _check_prediction(self, params: SamplingParams) -> None:
-        if params.prediction is None or {PREDICTION, "none"} & set(self._planner.names):
-            return
-        names = ", ".join(name for name in self._planner.names if name != "grammar")
-        raise OptionError(f"--prediction helps only the drafter of that name, not {names}: add --draft prediction")
+    def _check_prediction(self, prediction: str) -> None:
+        if not {PREDICTION, "none"} & set(self._planner.names):
+            names = ", ".join(name for name in self._planner.names if name != "grammar")
+            raise OptionError(f"--prediction helps only the drafter of that name, not {names}: add --draft prediction")
+        # The drafter encodes it within a step, which a text of any length would keep all others waiting for.
+        num_tokens = len(self._tokenizer.encode(prediction, add_special=False))
+        if num_tokens > self.context_length:
+            raise OptionError(
+                f"--prediction has {num_tokens} tokens and the context holds {self.context_length}: shorten it"
+            )
 
     def _check_ids(self, what: str, ids: Several[int]) -> None:
         if bad := [token for token in ids if not 0 <= token < self._target.vocab_size]:

@@ -9,6 +9,8 @@ from foredraft.errors import OptionError
 from foredraft.files import without_mark
 
 Biases = dict[int, float]
+_MOST_DIGITS = 19
+"""Of a token id in a text: far more than vocabularies need. Python refuses to read thousands of them."""
 
 
 def wrong(option: str, rule: str, value: object) -> OptionError:
@@ -94,7 +96,8 @@ def logit_bias(option: str, value: object) -> Biases:
         raise wrong(option, rule, value)
     biases: Biases = {}
     for key, bias in value.items():
-        token_id = int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
+        is_id = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= _MOST_DIGITS
+        token_id = int(key) if is_id else key
         biases[integer(option, rule, token_id, least=0)] = number(option, rule, bias, least=-100, most=100)
     return biases
 

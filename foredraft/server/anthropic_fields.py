@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from foredraft.server.chat import Conversation
 from foredraft.server.errors import ApiError
-from foredraft.server.fields import Body, DraftFields, Object, Positive, Share
+from foredraft.server.fields import Body, DraftFields, Listed, Object, Positive, Share
 from foredraft.server.turns import Turns, choice_among, listed
 
 _ALLOWED = {"user": ("text", "tool_result"), "assistant": ("text", "thinking", "tool_use"), "system": ("text",)}
@@ -41,7 +41,7 @@ class TextBlock(Body):
     cache_control: Object | None = None
 
 
-TextBlocks = Annotated[list[TextBlock], BeforeValidator(_texts, json_schema_input_type=str | list[TextBlock])]
+TextBlocks = Annotated[Listed[TextBlock], BeforeValidator(_texts, json_schema_input_type=str | list[TextBlock])]
 
 
 class ThinkingBlock(Body):
@@ -74,7 +74,7 @@ class ToolResultBlock(Body):
 
 
 Block = Annotated[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
-Blocks = Annotated[list[Block], BeforeValidator(_blocks, json_schema_input_type=str | list[Block])]
+Blocks = Annotated[Listed[Block], BeforeValidator(_blocks, json_schema_input_type=str | list[Block])]
 
 
 class Message(Body):
@@ -143,9 +143,9 @@ class CountRequest(Body):
     """A conversation whose tokens are counted. docs/server.md has all fields in a table."""
 
     model: str
-    messages: list[Message] = Field(min_length=1)
+    messages: Listed[Message] = Field(min_length=1)
     system: TextBlocks = Field(default_factory=list)
-    tools: Annotated[list[Tool], BeforeValidator(_tools)] | None = None
+    tools: Annotated[Listed[Tool], BeforeValidator(_tools)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
@@ -215,7 +215,7 @@ class MessagesRequest(CountRequest, DraftFields):
     """The body of a request. docs/server.md has all fields in a table."""
 
     max_tokens: Positive
-    stop_sequences: list[Annotated[str, Field(min_length=1)]] | None = None
+    stop_sequences: Listed[Annotated[str, Field(min_length=1)]] | None = None
     temperature: float | None = Field(None, ge=0)
     top_p: Share | None = None
     top_k: int | None = Field(None, ge=-1, le=2**31)

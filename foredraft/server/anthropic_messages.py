@@ -1,12 +1,12 @@
 """POST /v1/messages and /v1/messages/count_tokens, as Anthropic has them."""
 
+import asyncio
 import itertools
 import json
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -36,7 +36,7 @@ async def count_tokens(body: CountRequest, request: Request) -> Object:
     """How many tokens a conversation has, as the model's template writes it."""
     conversation = body.conversation()
     async with Server.of(request).pool.use(body.model) as model:
-        return {"input_tokens": len(await anyio.to_thread.run_sync(conversation.encode, model))}
+        return {"input_tokens": len(await asyncio.to_thread(conversation.encode, model))}
 
 
 def failed(error: Exception) -> list[Event]:

@@ -56,6 +56,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorBody} for code in (400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503)
 }
 _JSON_OR_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+_KNOWN_ERRORS = (ApiError, UserError, RequestValidationError, HTTPException, RecursionError, ClientGoneError)
+"""Those that are answered without a word in the log."""
 _FIELD = re.compile(r"[a-z_]+|[0-9]+")
 _TYPES = ("str", "int", "float", "bool")
 _POSTS: tuple[tuple[str, Callable[..., Any]], ...] = (
@@ -98,8 +100,8 @@ def create_app(pool: ModelPool, options: ServerOptions | None = None, *, local_o
         kind = PlainTextResponse if path == "/metrics" else JSONResponse
         app.add_api_route(path, endpoint, methods=["GET"], response_model=None, response_class=kind)
     _add_page(app)
-    for kind in (ApiError, UserError, RequestValidationError, HTTPException, ClientGoneError, Exception):
-        app.add_exception_handler(kind, _answer_error)
+    for error in (*_KNOWN_ERRORS, Exception):
+        app.add_exception_handler(error, _answer_error)
     app.add_middleware(Guard, options=options, local_only=local_only)
     if options.allowed_origins:
         app.add_middleware(

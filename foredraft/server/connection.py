@@ -86,15 +86,16 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with contextlib.aclosing(self._events) as events:
             try:
-                async for data in _with_pings(events, self._ping_s):
-                    await send(_body(data))
+                async with contextlib.aclosing(_with_pings(events, self._ping_s)) as pieces:
+                    async for data in pieces:
+                        await send(_body(data))
             except Exception as error:
                 for event in self._failed(error):
                     await send(_body(_written(event)))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _with_pings(events: AsyncIterator[Event], ping_s: float) -> AsyncIterator[bytes]:
+async def _with_pings(events: AsyncIterator[Event], ping_s: float) -> AsyncGenerator[bytes]:
     upcoming: asyncio.Task[Event] | None = None
     try:
         while True:

@@ -1,8 +1,9 @@
 """Fields that requests of several APIs have in common: sampling, drafting, the form of the answer."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from foredraft.sampling.params import MAX_CHOICES, MAX_LOGPROBS
 from foredraft.server.errors import ApiError
@@ -11,10 +12,30 @@ from foredraft.server.pool import Drafting
 Seed = Annotated[int, Field(ge=-(2**63), le=2**64 - 1)]
 Count = Annotated[int, Field(ge=0, le=2**31)]
 Positive = Annotated[int, Field(ge=1, le=2**31)]
-Texts = str | list[str]
+T = TypeVar("T")
+Listed = Annotated[list[T], Field(fail_fast=True)]
+"""A list of which only the first wrong element is reported: reports of a million of them take minutes."""
+Texts = str | Listed[str]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Object = dict[str, Any]
+
+
+def _numbers(value: Object) -> Object:
+    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in value.values()):
+        raise PydanticCustomError("float_type", "Input should be a valid number")
+    return value
+
+
+def _texts(value: Object) -> Object:
+    if not all(isinstance(one, str) for one in value.values()):
+        raise PydanticCustomError("string_type", "Input should be a valid string")
+    return value
+
+
+NumberObject = Annotated[Object, AfterValidator(_numbers)]
+TextObject = Annotated[Object, AfterValidator(_texts)]
+"""Objects of one type of value. Of `dict[str, float]`, pydantic would report every wrong value."""
 
 
 class Body(BaseModel):
@@ -22,12 +43,22 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, given: Any) -> Any:
+        """Of the fields that are not known, only the first is to be reported, as of the elements of lists."""
+        if not isinstance(given, dict):
+            return given
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        unknown = next((name for name in given if name not in known), None)
+        return {name: value for name, value in given.items() if name in known or name == unknown}
+
 
 class DraftFields(Body):
     """How is drafted for this request, where it is not to be as the server does. The text never depends on it, but for
     a lossy rule of acceptance."""
 
-    draft: str | list[str] | None = None
+    draft: Texts | None = None
     num_speculative_tokens: int | None = Field(None, ge=1, le=64)
     acceptance: str | None = None
 
@@ -52,12 +83,12 @@ class SamplingFields(DraftFields):
     dry_multiplier: float | None = Field(None, ge=0)
     dry_base: float | None = Field(None, ge=1)
     dry_allowed_length: Positive | None = None
-    dry_sequence_breakers: list[str] | None = None
-    logit_bias: dict[str, float] | None = None
-    bad_words: list[str] | None = None
+    dry_sequence_breakers: Listed[str] | None = None
+    logit_bias: NumberObject | None = None
+    bad_words: Listed[str] | None = None
     min_tokens: Count | None = None
     stop: Texts | None = None
-    stop_token_ids: list[Count] | None = None
+    stop_token_ids: Listed[Count] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import anyio.to_thread
 from starlette.requests import Request
 
 from foredraft.engine import Chunk, Completion
@@ -136,8 +135,9 @@ class Server:
         self._num_open += 1
         try:
             async with self.pool.use(wanted.model) as model:
-                # The tokenizer, templates and grammars may take their time, in which others go on.
-                yield await anyio.to_thread.run_sync(lambda: self._prepared(wanted, model, streams=streams))
+                with model.reserved(wanted.drafting):
+                    # The tokenizer, templates and grammars may take their time, in which others go on.
+                    yield await asyncio.to_thread(self._prepared, wanted, model, streams=streams)
         finally:
             self._num_open -= 1
 

@@ -67,7 +67,7 @@ class Guard:
     def _check_origin(self, headers: Headers) -> None:
         """Pages of other hosts may not use the server behind their reader's back, unless they were allowed."""
         origin, allowed = headers.get("origin"), self._options.allowed_origins
-        if origin is None or "*" in allowed or origin in allowed or urlsplit(origin).netloc == headers.get("host"):
+        if origin is None or "*" in allowed or origin in allowed or _host_of(origin) == headers.get("host"):
             return
         raise ApiError(
             f"pages of {origin} may not use this server; to allow it, start it with --allowed-origin",
@@ -121,6 +121,13 @@ class _Limited:
 def _is_among(given: str, keys: Sequence[str]) -> bool:
     """Compared in the same time whatever is given."""
     return sum(secrets.compare_digest(given.encode(), key.encode()) for key in keys) > 0
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # brackets that do not close
+        return None
 
 
 def _name(host: str) -> str:

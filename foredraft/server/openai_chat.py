@@ -16,6 +16,7 @@ from foredraft.server.errors import ApiError, api_error
 from foredraft.server.fields import (
     Body,
     Ignored,
+    Listed,
     Logprobs,
     Object,
     Positive,
@@ -32,7 +33,7 @@ class Prediction(Body):
     """What the answer will mostly look like."""
 
     type: Literal["content"]
-    content: str | list[Object]
+    content: str | Listed[Object]
 
     def text(self) -> str:
         """In one piece. Raises ApiError for what is no text."""
@@ -77,26 +78,26 @@ class ChatRequest(SamplingFields, Ignored):
     """The body of a request. docs/server.md has all fields in a table."""
 
     model: str
-    messages: list[Object] = Field(min_length=1)
+    messages: Listed[Object] = Field(min_length=1)
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
     top_logprobs: Logprobs | None = None
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
-    tools: list[Tool] | None = None
+    tools: Listed[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     include_drafts: bool | None = None
     chat_template_kwargs: Object | None = None
-    documents: list[Object] | None = None
+    documents: Listed[Object] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: Listed[Literal["text"]] | None = None
 
     def conversation(self) -> Conversation:
         """What is asked. Raises ApiError for fields that contradict each other."""

@@ -17,12 +17,14 @@ from foredraft.server.errors import ApiError, api_error
 from foredraft.server.fields import (
     Count,
     Ignored,
+    Listed,
     Logprobs,
     Object,
     Positive,
     ResponseFormat,
     SamplingFields,
     StreamOptions,
+    Texts,
 )
 from foredraft.server.generation import Generation, Wanted
 from foredraft.server.infill import infill_prompt
@@ -37,7 +39,7 @@ class CompletionRequest(SamplingFields, Ignored):
     """The body of a request. docs/server.md has all fields in a table."""
 
     model: str
-    prompt: str | list[str] | list[Count] | list[list[Count]]
+    prompt: Texts | Listed[Count] | Listed[Listed[Count]]
     suffix: str | None = None
     max_tokens: Count | None = None
     best_of: Positive | None = None
@@ -122,11 +124,15 @@ class _Writer:
         choices = [choice for place, one in enumerate(completed) for choice in self._choices(place, one, generation)]
         return {**self._head, "choices": choices, **ending(completed)}
 
-    def _choices(self, place: int, completion: Completion, generation: Generation) -> list[Object]:
+    def _choices(
+        self, place: int, completion: Completion, generation: Generation, *, told: bool = False
+    ) -> list[Object]:
+        """The answers to one prompt. told: their texts were sent before, and only what comes with the end is wanted."""
         entries = []
         for choice in completion.choices:
             index = place * len(completion.choices) + choice.index
-            entry = self._choice(index, choice.text, choice.logprobs, generation, choice.finish_reason)
+            text, found = ("", None) if told else (choice.text, choice.logprobs)
+            entry = self._choice(index, text, found, generation, choice.finish_reason)
             if completion.prompt_logprobs is not None and choice.index == 0:
                 entry["prompt_logprobs"] = completion.prompt_logprobs.to_json()
             entries.append(entry)
@@ -143,8 +149,8 @@ class _Writer:
                     entry["drafts"] = drafts(chunk)
                 yield None, self._object([entry])
         for place, completion in enumerate(generation.completions):
-            for entry in self._choices(place, completion, generation):
-                yield None, self._object([{**entry, "text": "", "logprobs": None}])
+            for entry in self._choices(place, completion, generation, told=True):
+                yield None, self._object([entry])
         if self._options.include_usage:
             yield None, {**self._head, "choices": [], **ending(generation.completions)}
         yield None, "[DONE]"

@@ -3,22 +3,23 @@
 import asyncio
 import contextlib
 import threading
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio.to_thread
 
 from foredraft.config import DraftConfig
-from foredraft.drafters import METHODS_WITHOUT_MODEL
+from foredraft.drafters import LIGHT_METHODS
 from foredraft.errors import OptionError, UserError
 from foredraft.llm import LLM
 from foredraft.sampling import SamplingParams
-from foredraft.server.errors import ApiError
+from foredraft.server.errors import ApiError, busy
 
 MAX_WAYS = 8
-"""Ways of drafting that are kept at a time for requests that ask for their own."""
+"""Ways of drafting that are kept, and in use, at a time for requests that ask for their own. Each takes its own steps,
+between which all others wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +34,10 @@ class Drafting:
         """The whole way of drafting. Raises OptionError for a drafter that the server does not offer."""
         given: dict[str, Any] = {}
         if self.draft is not None:
-            given["drafters"] = (self.draft,) if isinstance(self.draft, str) else self.draft
+            given["drafters"] = (self.draft,) if isinstance(self.draft, str) else tuple(dict.fromkeys(self.draft))
             own = [one for one in served.drafters if isinstance(one, str)]
-            offered = {"auto", "none", *METHODS_WITHOUT_MODEL, *own}
-            # A name of a model or package would have the server load what a client chooses.
+            offered = {"auto", "none", *LIGHT_METHODS, *own}
+            # Others would have the server load what a client chooses, or keep everybody waiting while it is made.
             if other := [name for name in given["drafters"] if name not in offered]:
                 raise OptionError(f"--draft {other[0]!r} is not offered by this server: {', '.join(sorted(offered))}")
         if self.num_speculative_tokens is not None:
@@ -61,7 +62,27 @@ class ServedModel:
     defaults: dict[str, Any] = field(default_factory=dict)
     chat_options: dict[str, Any] = field(default_factory=dict)
     _ways: OrderedDict[str, LLM] = field(default_factory=OrderedDict)
+    _users: Counter[str] = field(default_factory=Counter)
     _making: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def reserved(self, wanted: Drafting) -> Iterator[None]:
+        """The way of drafting is kept until the end of the context. Raises as `drafting`, and ApiError where too many
+        others are in use."""
+        config = wanted.of(self.llm.draft_config)
+        if config == self.llm.draft_config:
+            yield
+            return
+        key = repr(config)
+        if key not in self._users and len(self._users) >= MAX_WAYS:
+            raise busy(f"requests are drafted for in {MAX_WAYS} other ways at the moment: come again", status=429)
+        self._users[key] += 1
+        try:
+            yield
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
 
     def drafting(self, wanted: Drafting) -> LLM:
         """The model with the way of drafting that is wanted.
@@ -75,8 +96,9 @@ class ServedModel:
         with self._making:
             if key not in self._ways:
                 self._ways[key] = self.llm.with_drafts(config)
-                if len(self._ways) > MAX_WAYS:
-                    self._ways.popitem(last=False)
+                idle = [other for other in self._ways if other != key and other not in self._users]
+                for other in idle[: max(len(self._ways) - MAX_WAYS, 0)]:
+                    del self._ways[other]
             self._ways.move_to_end(key)
             return self._ways[key]
 
@@ -113,8 +135,9 @@ class ModelPool:
         self._loaded: OrderedDict[str, ServedModel] = OrderedDict()
         self._users: dict[str, int] = dict.fromkeys(self._specs, 0)
         self._turn = asyncio.Lock()  # first come, first served: nobody overtakes one that waits for room
-        self._released = asyncio.Event()
+        self._released = asyncio.Event()  # something that may make room: a use, a loading or a putting away has ended
         self._loading: dict[str, asyncio.Task[None]] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -159,14 +182,16 @@ class ModelPool:
     async def _load(self, spec: ModelSpec) -> None:
         while self._memory is not None and self._num_bytes_with(spec) > self._memory:
             idle = next((name for name in self._loaded if not self._users[name]), None)
-            if idle is None:
+            if idle is None or self._leaving:
                 self._released.clear()
                 await self._released.wait()
             else:
-                await anyio.to_thread.run_sync(self._loaded.pop(idle).llm.close)
+                self._leaving[idle] = asyncio.create_task(self._put_away(idle, self._loaded.pop(idle)))
         # A client that goes away does not stop it: the next one finds it under way.
         if spec.name not in self._loading:
-            self._loading[spec.name] = asyncio.create_task(self._load_now(spec))
+            task = self._loading[spec.name] = asyncio.create_task(self._load_now(spec))
+            # Nobody may be left to hear of its failure.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._loading[spec.name])
 
     async def _load_now(self, spec: ModelSpec) -> None:
@@ -177,9 +202,19 @@ class ModelPool:
             raise ApiError(reason, status=503, code="model_not_loaded", param="model") from error
         finally:
             del self._loading[spec.name]
+            self._released.set()
+
+    async def _put_away(self, name: str, model: ServedModel) -> None:
+        try:
+            await anyio.to_thread.run_sync(model.llm.close)
+        finally:
+            del self._leaving[name]
+            self._released.set()
 
     def _num_bytes_with(self, spec: ModelSpec) -> int:
-        return sum(self._specs[name].num_bytes for name in {spec.name, *self._loaded, *self._loading})
+        # One that leaves may be the one that is wanted again; then it is there twice, for a while.
+        names = (*self._leaving, *{spec.name, *self._loaded, *self._loading})
+        return sum(self._specs[name].num_bytes for name in names)
 
     def load_first(self) -> None:
         """Load the first of the models, before the server runs. Raises UserError as its loading does."""

@@ -22,7 +22,8 @@ class RequestLog:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         except OSError as error:
             raise OptionError(f"cannot write the request log {path}: {error.strerror}") from error
-        self._file = os.fdopen(descriptor, "a", encoding="utf-8")
+        # Half of a surrogate pair, in a field of a message that templates never see, becomes what JSON has for it.
+        self._file = os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
         self._writing = threading.Lock()
 
     def write(

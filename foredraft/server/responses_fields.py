@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from foredraft.server.chat import Conversation
 from foredraft.server.errors import ApiError
-from foredraft.server.fields import Body, DraftFields, Ignored, Object, Positive, Share
+from foredraft.server.fields import Body, DraftFields, Ignored, Listed, Object, Positive, Share, TextObject
 from foredraft.server.turns import Turns, choice_among, listed
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -45,11 +45,11 @@ class TextPart(Body):
 
     type: Literal["input_text", "output_text", "text"]
     text: str
-    annotations: list[Object] | None = None
-    logprobs: list[Object] | None = None
+    annotations: Listed[Object] | None = None
+    logprobs: Listed[Object] | None = None
 
 
-TextParts = Annotated[list[TextPart], BeforeValidator(_parts, json_schema_input_type=str | list[TextPart])]
+TextParts = Annotated[Listed[TextPart], BeforeValidator(_parts, json_schema_input_type=str | list[TextPart])]
 
 
 class MessageItem(Body):
@@ -95,8 +95,8 @@ class ReasoningItem(Body):
     """What the model thought, given back: the summary, where nothing else is there. id, status: of no effect."""
 
     type: Literal["reasoning"]
-    summary: list[ReasoningPart] = Field(default_factory=list)
-    content: list[ReasoningPart] | None = None
+    summary: Listed[ReasoningPart] = Field(default_factory=list)
+    content: Listed[ReasoningPart] | None = None
     encrypted_content: str | None = None
     id: str | None = None
     status: Status | None = None
@@ -109,7 +109,7 @@ class ReasoningItem(Body):
 
 
 Item = Annotated[MessageItem | FunctionCall | FunctionCallOutput | ReasoningItem, Field(discriminator="type")]
-Items = Annotated[list[Item], BeforeValidator(_items, json_schema_input_type=str | list[Item]), Field(min_length=1)]
+Items = Annotated[Listed[Item], BeforeValidator(_items, json_schema_input_type=str | list[Item]), Field(min_length=1)]
 
 
 class Tool(Body):
@@ -178,16 +178,16 @@ class ResponsesRequest(Ignored, DraftFields):
     model: str
     input: Items
     instructions: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: TextObject | None = None
     max_output_tokens: Positive | None = None
     temperature: float | None = Field(None, ge=0)
     top_p: Share | None = None
     text: TextConfig | None = None
-    tools: Annotated[list[Tool], BeforeValidator(_tools)] | None = None
+    tools: Annotated[Listed[Tool], BeforeValidator(_tools)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningConfig | None = None
-    include: list[str] | None = None
+    include: Listed[str] | None = None
     stream: bool | None = None
     stream_options: ResponsesStreamOptions | None = None
     truncation: Literal["disabled"] | None = None

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import signal
 import socket
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,6 +21,14 @@ from foredraft.errors import OptionError
 
 HEADERS_TIMEOUT_S = 20.0
 """A connection that has not sent a whole head of a request by then is closed."""
+
+
+STALLED_S = 60.0
+"""A connection whose other end has taken nothing for so long, of what waits for it, is closed."""
+
+
+MOST_AHEAD = 65536
+"""So many bytes of further requests are read while one is answered."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -116,9 +126,10 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 that does not wait for ever for the head of a request."""
+    """HTTP/1.1 that does not wait for ever for the head of a request, nor for somebody to take an answer."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
@@ -131,6 +142,8 @@ class _Protocol(H11Protocol):
         super().data_received(data)
         if self.cycle is not before:
             self._head_came()
+        if self.conn.their_state is h11.DONE and len(self.conn.trailing_data[0]) < MOST_AHEAD:
+            self.flow.resume_reading()  # uvicorn would read no further, and not see when the client leaves
 
     def on_response_complete(self) -> None:
         """See `H11Protocol`. From here on its own limit for idle connections holds, until more is sent."""
@@ -141,7 +154,33 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._head_came()
+        self._goes_on()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        super().pause_writing()
+        self._watch(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        self._goes_on()
+        super().resume_writing()
+
+    def _watch(self, num_waiting: int) -> None:
+        self._stalled = self.loop.call_later(STALLED_S, self._look, num_waiting)
+
+    def _look(self, num_before: int) -> None:
+        num_waiting = self.transport.get_write_buffer_size()
+        if num_waiting < num_before:
+            self._watch(num_waiting)
+        else:
+            self.transport.abort()  # closing would wait for what is not taken
+
+    def _goes_on(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _wait_for_head(self) -> None:
         self._head_came()
@@ -153,6 +192,12 @@ class _Protocol(H11Protocol):
             self._deadline = None
 
 
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """What a second signal breaks off is no fault. Of the end of the app, there is only a text."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError) and not record.getMessage().rstrip().endswith("CancelledError")
+
+
 def _log_config() -> dict[str, Any]:
     """Lines on stderr: what uvicorn has to say, and a line for each request, without anything of its text."""
     plain = {"format": "%(asctime)s %(message)s", "datefmt": "%H:%M:%S"}
@@ -160,7 +205,8 @@ def _log_config() -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"plain": plain},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+        "filters": {"faults": {"()": lambda: _is_no_cancellation}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["faults"]}},
         "loggers": {
             "uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
             "uvicorn.error": {"level": "WARNING"},

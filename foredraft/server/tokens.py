@@ -1,12 +1,13 @@
 """POST /tokenize and /detokenize, as vLLM and llama.cpp have them."""
 
+import asyncio
 from typing import Any
 
-import anyio.to_thread
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from foredraft.server.errors import ApiError
-from foredraft.server.fields import Body, Count, Object
+from foredraft.server.fields import Body, Count, Listed, Object
 from foredraft.server.generation import Server
 from foredraft.server.pool import ServedModel
 
@@ -17,14 +18,14 @@ class TokenizeRequest(Body):
     model: str | None = None
     prompt: str | None = None
     content: str | None = None
-    messages: list[Object] | None = None
+    messages: Listed[Object] | None = None
     add_special_tokens: bool = True
     parse_special: bool = True
     return_token_strs: bool = False
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     chat_template_kwargs: Object | None = None
-    tools: list[Object] | None = None
+    tools: Listed[Object] | None = None
 
     def ids(self, model: ServedModel) -> list[int]:
         """The ids. Raises ApiError unless exactly one of the texts is given."""
@@ -46,32 +47,40 @@ class TokenizeRequest(Body):
             **options,
         )
 
+    def answer(self, model: ServedModel) -> Response:
+        """The ids, and how many there are. Raises as `ids` does."""
+        ids = self.ids(model)
+        found: Object = {"tokens": ids, "count": len(ids), "max_model_len": model.llm.context_length}
+        if self.return_token_strs:
+            found["token_strs"] = [model.llm.tokenizer.token_text(token) for token in ids]
+        return JSONResponse(found)
+
 
 class DetokenizeRequest(Body):
     """Ids. model: may be left out where there is one only."""
 
     model: str | None = None
-    tokens: list[Count]
+    tokens: Listed[Count]
+
+    def answer(self, model: ServedModel) -> Response:
+        """The text of the ids."""
+        tokenizer = model.llm.tokenizer
+        text = tokenizer.decode(tokenizer.check_ids(self.tokens), skip_special=False)
+        return JSONResponse({"prompt": text, "content": text})
 
 
-async def tokenize(body: TokenizeRequest, request: Request) -> Object:
+async def tokenize(body: TokenizeRequest, request: Request) -> Response:
     """The ids of a text, or of a conversation as the model's template writes it."""
     server = Server.of(request)
     async with server.pool.use(_name(server, body.model)) as model:
-        ids = await anyio.to_thread.run_sync(body.ids, model)
-        found: Object = {"tokens": ids, "count": len(ids), "max_model_len": model.llm.context_length}
-        if body.return_token_strs:
-            found["token_strs"] = [model.llm.tokenizer.token_text(token) for token in ids]
-        return found
+        return await asyncio.to_thread(body.answer, model)
 
 
-async def detokenize(body: DetokenizeRequest, request: Request) -> Object:
+async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
     """The text of ids, special tokens included."""
     server = Server.of(request)
     async with server.pool.use(_name(server, body.model)) as model:
-        tokenizer = model.llm.tokenizer
-        text = tokenizer.decode(tokenizer.check_ids(body.tokens), skip_special=False)
-        return {"prompt": text, "content": text}
+        return await asyncio.to_thread(body.answer, model)
 
 
 def _name(server: Server, name: str | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as RustTokenizer
 
+from foredraft.text.rust import encoded
 from foredraft.text.special import Accept, SpecialSplitter
 
 
@@ -36,8 +37,7 @@ class FolderEncoder:
         return self._encode(text, self.splitter.by_origin(origins))
 
     def _plain(self, text: str) -> list[int]:
-        ids: list[int] = self.rust.encode(text, add_special_tokens=False).ids
-        return ids
+        return encoded(self.rust, text)
 
     def _encode(self, text: str, accept: Accept) -> list[int]:
         meant = self._meant(text, accept)
@@ -118,5 +118,5 @@ class _Twin:
         for place, special in meant:
             parts += [text[end:place], self._stand_ins[special]]
             end = place + len(special)
-        ids: list[int] = self._rust.encode("".join([*parts, text[end:]]), add_special_tokens=False).ids
+        ids = encoded(self._rust, "".join([*parts, text[end:]]))
         return [self._back.get(token_id, token_id) for token_id in ids]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from tokenizers import Tokenizer as RustTokenizer
@@ -11,6 +12,7 @@ from tokenizers import models
 from foredraft.errors import ModelFileError, UnsupportedModelError
 from foredraft.text.chat import Templates
 from foredraft.text.pretokenize import adds_bos_by_default, pre_tokenizer, takes_whole_words
+from foredraft.text.rust import encoded
 from foredraft.text.special import SpecialSplitter, find_ends, is_structural
 from foredraft.text.spm import SpmEncoder
 from foredraft.text.template import literals_of
@@ -196,11 +198,7 @@ def _bpe_encoder(
     rust = RustTokenizer(bpe)
     rust.pre_tokenizer = split
 
-    def encode_piece(text: str) -> list[int]:
-        ids: list[int] = rust.encode(text, add_special_tokens=False).ids
-        return ids
-
-    return encode_piece
+    return partial(encoded, rust)
 
 
 def _pairs(merges: list[str]) -> list[tuple[str, str]]:

@@ -81,7 +81,7 @@ def test_pages_of_others_are_kept_out(guarded: Running) -> None:
         headers={"Origin": "https://app.example", "Access-Control-Request-Method": "POST"},
     )
     assert preflight.status_code == 200
-    for origin in ("https://evil.example", "null", "http://localhost:1"):
+    for origin in ("https://evil.example", "null", "http://localhost:1", "http://["):
         answer = post(guarded, Origin=origin)
         assert answer.status_code == 403
         assert answer.json()["error"]["code"] == "origin_not_allowed"

@@ -1,6 +1,7 @@
 """Several models under one memory limit: loaded when they are wanted, put away when nobody uses them."""
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +102,66 @@ def test_who_leaves_while_a_model_is_loaded_stops_nobody() -> None:
             assert model.name == "b"
 
     asyncio.run(asyncio.wait_for(run(), 10))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_leaves_while_a_model_is_loaded_leaves_room_for_another(*, fails: bool) -> None:
+    """Kind: what was loading counts, nobody tells its end, and who waits for room waits for ever, as do all others."""
+    fake, go_on = Fake(), threading.Event()
+
+    def load() -> ServedModel:
+        go_on.wait(10)
+        if fails:
+            raise ModelFileError("is damaged")
+        return fake.spec("a", 4).load()
+
+    pool = ModelPool([ModelSpec(name="a", num_bytes=4, load=load), fake.spec("b", 4)], memory=4)
+
+    async def use(name: str) -> None:
+        async with pool.use(name):
+            pass
+
+    async def run() -> None:
+        leaving = asyncio.create_task(use("a"))
+        await asyncio.sleep(0.01)
+        leaving.cancel()
+        waiting = asyncio.create_task(use("b"))
+        await asyncio.sleep(0.01)
+        go_on.set()
+        await waiting
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+    assert fake.events == (["load b"] if fails else ["load a", "close", "load b"])
+
+
+def test_a_model_that_is_put_away_takes_memory_until_it_is() -> None:
+    """Kind: the client for whom room is made leaves, and the next model is loaded beside the one that is closing."""
+    fake, go_on = Fake(), threading.Event()
+
+    class Slow(Fake):
+        def close(self) -> None:
+            go_on.wait(10)
+            fake.close()
+
+    pool = ModelPool([Slow(fake.events).spec("a", 4), fake.spec("b", 4)], memory=4)
+
+    async def use(name: str) -> None:
+        async with pool.use(name):
+            pass
+
+    async def run() -> None:
+        await use("a")
+        leaving = asyncio.create_task(use("b"))
+        await asyncio.sleep(0.01)
+        leaving.cancel()
+        waiting = asyncio.create_task(use("b"))
+        await asyncio.sleep(0.05)
+        assert fake.events == ["load a"]
+        go_on.set()
+        await waiting
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+    assert fake.events == ["load a", "close", "load b"]
 
 
 def test_what_cannot_be() -> None:

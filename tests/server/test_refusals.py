@@ -158,7 +158,7 @@ RESPONSES: list[tuple[dict[str, Any], str, str | None]] = [
     ({"tools": [FUNCTION], "tool_choice": {"type": "allowed_tools"}}, "Input should be 'none'", "tool_choice"),
     ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "takes a schema", "text.format"),
     ({"text": {"format": {"type": "text", "schema": {}}}}, "takes a schema", "text.format"),
-    ({"metadata": {"a": 1}}, "valid string", "metadata.a"),
+    ({"metadata": {"a": 1}}, "valid string", "metadata"),
     ({"no_such": 1}, "Unrecognized request argument supplied: no_such", "no_such"),
     (TOO_LONG, "the context holds 8192", None),
 ]
