@@ -27,6 +27,7 @@ from foredraft.server.fields import (
 from foredraft.server.generation import Generation
 from foredraft.server.parsing import Arguments, Part, Reasoning, Text, ToolCall
 from foredraft.server.reports import drafts, ending, logprobs, one_by_one
+from foredraft.server.turns import choice_among
 
 
 class Prediction(Body):
@@ -135,12 +136,7 @@ class ChatRequest(SamplingFields, Ignored):
             chosen = self.tool_choice.function.name
         else:
             chosen = "auto"
-        names = [tool.function.name for tool in self.tools or ()]
-        if chosen not in ("none", "auto") and not names:
-            raise ApiError("tool_choice needs tools", param="tool_choice")
-        if chosen not in ("none", "auto", "required", *names):
-            raise ApiError(f"tool_choice names {chosen!r}, which is not among the tools", param="tool_choice")
-        return chosen
+        return choice_among(chosen, [tool.model_dump() for tool in self.tools or ()])
 
     def _options(self) -> Object:
         names = ("chat_template_kwargs", "documents", "add_generation_prompt", "continue_final_message")

@@ -3,13 +3,14 @@
 import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from foredraft.engine import Completion
-from foredraft.inputs import Prompt
+from foredraft.inputs import Prompt, tokens_of
 from foredraft.sampling import TokenLogprob
 from foredraft.server.answering import answer_stream, answer_whole
 from foredraft.server.connection import Event
@@ -169,21 +170,30 @@ class _Writer:
     ) -> Object:
         told: Any = None
         if self._body.logprobs is not None and found:
-            told = self._logprobs(index, logprobs(found, generation.model.llm.tokenizer))
+            start = self._offsets.setdefault(index, self._num_echoed(index, generation))
+            told = _as_lists(logprobs(found, generation.model.llm.tokenizer), start)
+            self._offsets[index] += sum(map(len, told["tokens"]))
         return {"index": index, "text": text, "logprobs": told, "finish_reason": reason}
 
-    def _logprobs(self, index: int, entries: Sequence[Object]) -> Object:
-        """In the form of this API: one list for each kind of figure. Offsets are those in the answer's text."""
-        texts = [entry["token"] for entry in entries]
-        offset = self._offsets.get(index, 0)
-        offsets = []
-        for text in texts:
-            offsets.append(offset)
-            offset += len(text)
-        self._offsets[index] = offset
-        return {
-            "tokens": texts,
-            "token_logprobs": [entry["logprob"] for entry in entries],
-            "top_logprobs": [{top["token"]: top["logprob"] for top in entry["top_logprobs"]} for entry in entries],
-            "text_offset": offsets,
-        }
+    def _num_echoed(self, index: int, generation: Generation) -> int:
+        """Characters of the prompt that stand in front of an answer."""
+        if not self._body.echo:
+            return 0
+        tokenizer = generation.model.llm.tokenizer
+        prompt = generation.prompts[index // generation.params.n]
+        return len(tokenizer.decode(tokens_of(prompt, tokenizer, parse_special=isinstance(prompt, str))))
+
+
+def _as_lists(entries: Sequence[Object], start: int) -> Object:
+    """Log-probabilities in the form of this API: one list for each kind of figure.
+
+    start: where in the answer's text the first token begins.
+    """
+    texts = [entry["token"] for entry in entries]
+    ends = list(accumulate(map(len, texts), initial=start))
+    return {
+        "tokens": texts,
+        "token_logprobs": [entry["logprob"] for entry in entries],
+        "top_logprobs": [{top["token"]: top["logprob"] for top in entry["top_logprobs"]} for entry in entries],
+        "text_offset": ends[:-1],
+    }

@@ -80,7 +80,7 @@ def test_echo_log_probabilities_and_the_best_of_several(
     assert [x for one in told for x in one.token_logprobs or ()] == [f.logprob for f in expected.logprobs or ()]
     tokens = [token for one in told for token in one.tokens or ()]
     offsets = [offset for one in told for offset in one.text_offset or ()]
-    assert offsets == [len("".join(tokens[:place])) for place in range(len(tokens))]
+    assert offsets == [len(TEXT) + len("".join(tokens[:place])) for place in range(len(tokens))]
 
 
 def test_the_best_of_several(server: Running, served_llm: LLM, client: OpenAI) -> None:
