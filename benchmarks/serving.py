@@ -59,7 +59,17 @@ class Ours:
     """A `foredraft serve` in a process of its own, on a free port."""
 
     def __init__(self, model: Path, options: Sequence[str], *, threads: int, log: Path) -> None:
-        command = [sys.executable, "-m", "foredraft.cli.main", "serve", "-m", str(model), "--served-model-name", "m"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "foredraft.cli.main",
+            "serve",
+            "-m",
+            str(model),
+            "--served-model-name",
+            "m",
+        ]
         self._log = log.open("a", encoding="utf-8")
         self._process = subprocess.Popen(
             [*command, "--port", "0", "--threads", str(threads), *options],

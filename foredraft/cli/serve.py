@@ -109,9 +109,9 @@ def serve(
     ] = "foredraft",
     quiet: options.Quiet = False,
 ) -> None:
-    """Serve models to programs and browsers: OpenAI's API at /v1, Anthropic's, and a page to chat at /.
+    """Serve models to programs and browsers.
 
-    By default only this machine reaches it.
+    OpenAI's API is at /v1, Anthropic's at /v1/messages, a page to chat at /. By default only this machine reaches it.
     """
     check_generation_config(generation_config)
     if engine == "vllm":

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from helpers.engines import tiny_file
 
-COMMAND = [sys.executable, "-m", "foredraft.cli.main", "serve"]
+COMMAND = [sys.executable, "-P", "-m", "foredraft.cli.main", "serve"]
 
 
 @contextlib.contextmanager
@@ -142,6 +142,6 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path) -> None:
 
 def test_a_package_that_is_missing_is_named() -> None:
     hidden = "import sys; sys.modules['fastapi'] = None; from foredraft.cli.main import main; sys.exit(main(['serve']))"
-    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-P", "-c", hidden], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "pip install 'foredraft[serve]'" in done.stderr
