@@ -72,7 +72,7 @@ class Ours:
         ]
         self._log = log.open("a", encoding="utf-8")
         self._process = subprocess.Popen(
-            [*command, "--port", "0", "--threads", str(threads), *options],
+            [*command, "--served-model-name", "m", "--port", "0", "--threads", str(threads), *options],
             stderr=subprocess.PIPE,
             text=True,
         )
