@@ -252,7 +252,8 @@ def _run(
 
 def _greeting(address: str, names: "Sequence[str]", *, with_key: bool) -> str:
     """What a newcomer needs: where the page is, and a command that gets an answer."""
-    body = json.dumps({"model": names[0], "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 64})
+    messages = [{"role": "user", "content": "Hello!"}]
+    body = json.dumps({"model": names[0], "messages": messages, "max_tokens": 64, "temperature": 0})
     key = ' -H "Authorization: Bearer $FOREDRAFT_API_KEY"' if with_key else ""
     return (
         f"serving {', '.join(names)}; chat at {address}/ (Ctrl-C ends it)\n"
