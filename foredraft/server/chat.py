@@ -99,7 +99,7 @@ def _call(call: Any) -> Any:
         return call
     try:
         parsed = json.loads(arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return call
     if not isinstance(parsed, dict):
         return call

@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tokenizers import Tokenizer as RustTokenizer
-from tokenizers import models
 
 from foredraft.errors import ModelFileError, UnsupportedModelError
 from foredraft.text.chat import Templates
 from foredraft.text.pretokenize import adds_bos_by_default, pre_tokenizer, takes_whole_words
-from foredraft.text.rust import encoded
+from foredraft.text.rust import bpe, encoded
 from foredraft.text.special import SpecialSplitter, find_ends, is_structural
 from foredraft.text.spm import SpmEncoder
 from foredraft.text.template import literals_of
@@ -187,15 +186,14 @@ def _bpe_encoder(
     split = pre_tokenizer(pre)
     mergeable = _without(ids, apart)
     try:
-        bpe = models.BPE(mergeable, pairs, ignore_merges=takes_whole_words(pre))
-    except Exception:
+        model = bpe(mergeable, pairs, ignore_merges=takes_whole_words(pre))
+    except ValueError:
         pairs = [(a, b) for a, b in pairs if a in mergeable and b in mergeable and a + b in mergeable]
         try:
-            bpe = models.BPE(mergeable, pairs, ignore_merges=takes_whole_words(pre))
-        except Exception as error:
-            reason = " ".join(str(error).split())
-            raise ModelFileError(f"the vocabulary and the merges do not fit together: {reason}") from error
-    rust = RustTokenizer(bpe)
+            model = bpe(mergeable, pairs, ignore_merges=takes_whole_words(pre))
+        except ValueError as error:
+            raise ModelFileError(f"the vocabulary and the merges do not fit together: {error}") from error
+    rust = RustTokenizer(model)
     rust.pre_tokenizer = split
 
     return partial(encoded, rust)

@@ -241,3 +241,13 @@ def test_damaged_metadata_raises_only_user_errors(data: st.DataObject) -> None:
     else:
         message = ""
     assert "\n" not in message
+
+
+def test_merges_beyond_the_longest_token_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
+    """Kind: the library does not refuse a damaged file, but panics, which no `except Exception` catches."""
+    metadata = tiny_bpe()
+    tokens, merges = list(metadata["tokenizer.ggml.tokens"]), list(metadata["tokenizer.ggml.merges"])
+    longest = max(tokens, key=len)
+    expected = tokenizer_from_gguf(metadata).encode("a b c")
+    metadata["tokenizer.ggml.merges"] = [*merges, " ".join([longest] * 2)]
+    assert tokenizer_from_gguf(metadata).encode("a b c") == expected
