@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Any, Self
 
-from foredraft.bench.peer import LlamaCpp
+from foredraft.bench.peer import LlamaCpp, PeerError
 
 from .server import Server
 
@@ -59,20 +59,10 @@ class Ours:
     """A `foredraft serve` in a process of its own, on a free port."""
 
     def __init__(self, model: Path, options: Sequence[str], *, threads: int, log: Path) -> None:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "foredraft.cli.main",
-            "serve",
-            "-m",
-            str(model),
-            "--served-model-name",
-            "m",
-        ]
+        command = [sys.executable, "-P", "-m", "foredraft.cli.main", "serve", "-m", str(model), "--port", "0"]
         self._log = log.open("a", encoding="utf-8")
         self._process = subprocess.Popen(
-            [*command, "--served-model-name", "m", "--port", "0", "--threads", str(threads), *options],
+            [*command, "--served-model-name", "m", "--threads", str(threads), *options],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -82,11 +72,14 @@ class Ours:
 
     def _wait(self) -> str:
         assert self._process.stderr is not None
+        line = ""
         for line in self._process.stderr:
             self._log.write(line)
             if "chat at " in line:
                 return line.partition("chat at ")[2].split("/ ")[0]
-        raise RuntimeError(f"foredraft serve did not start; see {self._log.name}")
+        self._process.stderr.close()
+        self._log.close()
+        raise PeerError(f"foredraft serve did not start: {line.strip()}")
 
     def _drain(self) -> None:
         assert self._process.stderr is not None
