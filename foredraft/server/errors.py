@@ -61,9 +61,9 @@ class ApiError(ForedraftError):
         return {"error": {"message": str(self), "type": self.type, "param": self.param, "code": self.code}}
 
 
-def busy(message: str, *, status: int) -> ApiError:
+def busy(message: str) -> ApiError:
     """An error that says to come again."""
-    return ApiError(message, status=status, code="overloaded", headers={"Retry-After": "1"})
+    return ApiError(message, status=429, code="overloaded", headers={"Retry-After": "1"})
 
 
 def api_error(error: Exception) -> ApiError:

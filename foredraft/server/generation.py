@@ -131,7 +131,7 @@ class Server:
         """Admit a request, and prepare it. Raises ApiError and UserError where it cannot be answered."""
         self.pool.check(wanted.model)
         if self._num_open >= self.options.max_queue:
-            raise busy(f"the server has {self._num_open} requests already: come again", status=429)
+            raise busy(f"the server has {self._num_open} requests already: come again")
         self._num_open += 1
         try:
             async with self.pool.use(wanted.model) as model:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from foredraft.server.answering import answer_stream, answer_whole
 from foredraft.server.chat import Conversation, Said, said
 from foredraft.server.connection import Event
-from foredraft.server.errors import ApiError, api_error
+from foredraft.server.errors import ApiError
 from foredraft.server.fields import (
     Body,
     Ignored,
@@ -148,13 +148,8 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     conversation = body.conversation()
     writer = _Writer(body, conversation)
     if body.stream:
-        return await answer_stream(request, conversation.wanted(), writer.events, failed=failed)
+        return await answer_stream(request, conversation.wanted(), writer.events)
     return await answer_whole(request, conversation.wanted(), writer.whole)
-
-
-def failed(error: Exception) -> list[Event]:
-    """What a stream ends with when something went wrong behind its beginning."""
-    return [(None, api_error(error).body("/v1/chat/completions"))]
 
 
 class _Writer:

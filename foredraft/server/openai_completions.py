@@ -14,7 +14,7 @@ from foredraft.inputs import Prompt, tokens_of
 from foredraft.sampling import TokenLogprob
 from foredraft.server.answering import answer_stream, answer_whole
 from foredraft.server.connection import Event
-from foredraft.server.errors import ApiError, api_error
+from foredraft.server.errors import ApiError
 from foredraft.server.fields import (
     Count,
     Ignored,
@@ -97,12 +97,8 @@ async def completions(body: CompletionRequest, request: Request) -> Response:
     """Continue prompts."""
     writer = _Writer(body)
     if body.stream:
-        return await answer_stream(request, body.wanted(), writer.events, failed=_failed)
+        return await answer_stream(request, body.wanted(), writer.events)
     return await answer_whole(request, body.wanted(), writer.whole)
-
-
-def _failed(error: Exception) -> list[Event]:
-    return [(None, api_error(error).body("/v1/completions"))]
 
 
 class _Writer:

@@ -24,7 +24,8 @@ class ServerOptions:
     max_sequences: prompts of a request times the answers to each. max_tokens: most tokens of an answer; None: as many
     as fit. body_timeout_s: until a request has arrived whole. ping_s: silence of a stream before a comment is sent.
     request_log: a file that every request and its answer are appended to.
-    defaults: parameters of sampling for what a request leaves out. chat_template: in place of the models' own.
+    generation_config: whose advice on sampling counts for what a request leaves out: "auto", the makers' of the model;
+    a folder's; "none" or None, nobody's. chat_template: in place of the models' own.
     chat_template_kwargs: variables of it, unless a request gives them.
     """
 

@@ -75,7 +75,7 @@ class ServedModel:
             return
         key = repr(config)
         if key not in self._users and len(self._users) >= MAX_WAYS:
-            raise busy(f"requests are drafted for in {MAX_WAYS} other ways at the moment: come again", status=429)
+            raise busy(f"requests are drafted for in {MAX_WAYS} other ways at the moment: come again")
         self._users[key] += 1
         try:
             yield

@@ -1,11 +1,11 @@
 """POST /tokenize and /detokenize, as vLLM and llama.cpp have them."""
 
 import asyncio
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from foredraft.server.chat import Conversation
 from foredraft.server.errors import ApiError
 from foredraft.server.fields import Body, Count, Listed, Object
 from foredraft.server.generation import Server
@@ -36,16 +36,10 @@ class TokenizeRequest(Body):
         if self.messages is None:
             text = self.prompt if self.prompt is not None else self.content or ""
             return tokenizer.encode(text, add_special=self.add_special_tokens, parse_special=self.parse_special)
-        options: dict[str, Any] = dict(model.chat_options)
-        if self.chat_template_kwargs is not None:
-            options["chat_template_kwargs"] = self.chat_template_kwargs
-        return tokenizer.encode_chat(
-            self.messages,
-            add_generation_prompt=self.add_generation_prompt,
-            continue_final_message=self.continue_final_message,
-            tools=self.tools,
-            **options,
-        )
+        names = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs")
+        options = {name: value for name in names if (value := getattr(self, name)) is not None}
+        asked = Conversation(model=model.name, messages=self.messages, sampling={}, tools=self.tools, options=options)
+        return asked.encode(model)
 
     def answer(self, model: ServedModel) -> Response:
         """The ids, and how many there are. Raises as `ids` does."""

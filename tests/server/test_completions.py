@@ -13,6 +13,7 @@ from foredraft.llm import LLM, SamplingParams
 from foredraft.server import infill
 from foredraft.server.infill import infill_prompt
 
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 TEXT = "The three largest cities of France are"
 
 
@@ -146,6 +147,17 @@ def test_there_and_back(server: Running, served_llm: LLM) -> None:
     messages = [{"role": "user", "content": "Hi"}]
     chat = post(server, "/tokenize", {"model": server.model, "messages": messages}).json()
     assert chat["tokens"] == tokenizer.encode_chat(messages)
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    spoken = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    body = {"model": server.tools_model, "messages": spoken, "tools": TOOLS}
+    as_tokens = post(server, "/tokenize", body).json()
+    asked = {"model": server.tools_model, "messages": spoken, "tools": TOOLS, "max_tokens": 1}
+    answered = post(server, "/v1/chat/completions", asked).json()
+    assert as_tokens["count"] == answered["usage"]["prompt_tokens"]
     plain = post(server, "/tokenize", {"model": server.model, "content": "<|im_end|>", "parse_special": False}).json()
     assert plain["tokens"] == tokenizer.encode("<|im_end|>")
     for wrong in ({"prompt": "a", "messages": messages}, {}, {"prompt": "a", "model": "other"}):

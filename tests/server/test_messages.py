@@ -348,7 +348,9 @@ def test_how_is_drafted_changes_no_text(server: Running, client: Anthropic) -> N
     assert lookup.speculation["methods"] == ["lookup"]
 
 
-def test_a_failure_within_a_stream(server: Running, client: Anthropic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_within_a_stream(
+    server: Running, client: Anthropic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def fail(generation: Generation) -> Any:
         raise ZeroDivisionError
         yield
@@ -356,6 +358,8 @@ def test_a_failure_within_a_stream(server: Running, client: Anthropic, monkeypat
     monkeypatch.setattr(Generation, "chunks", fail)
     with pytest.raises(anthropic.APIStatusError, match="internal error") as caught:
         streamed(client, model=server.model, messages=ASK, max_tokens=4)
+    # The answer sends whoever runs the server to its log.
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
     assert caught.value.body == {
         "type": "error",
         "error": {"type": "api_error", "message": "internal error of the server; its log says more"},
